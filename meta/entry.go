@@ -1,0 +1,81 @@
+package meta
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// InodeID is a random 64-bit identity: of a file, made at create and kept
+// through publish, republish and rename, or of a directory. It is st_ino.
+type InodeID uint64
+
+// RootDir is the directory at the mountpoint.
+const RootDir InodeID = 1
+
+// Kind says what a name stands for.
+type Kind uint8
+
+// The kinds of entries.
+const (
+	KindFile Kind = iota + 1
+	KindDir
+	KindSymlink
+)
+
+// String returns file, dir or symlink.
+func (k Kind) String() string {
+	switch k {
+	case KindFile:
+		return "file"
+	case KindDir:
+		return "dir"
+	case KindSymlink:
+		return "symlink"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// NameMax is the longest name in a directory, in bytes (NAME_MAX of Linux).
+const NameMax = 255
+
+// Entry is a name in a directory, with all that a listing shows. A value;
+// its Object is the zero Object for directories, symlinks and empty files.
+type Entry struct {
+	Name    string // any bytes but NUL and '/'
+	Kind    Kind
+	Inode   InodeID
+	Mode    uint32 // permission bits, 07777
+	UID     uint32
+	GID     uint32
+	MtimeNs int64
+	CtimeNs int64
+	Size    int64 // bytes
+	Object  chunk.Object
+	Sparse  bool   // the object record lists zero blocks
+	Target  string // of a symlink
+	Version uint64 // of the record
+}
+
+// SameContent reports whether two entries of a name stand for the same bytes
+// under the same identity: an open of one may go on as the other.
+func (e Entry) SameContent(o Entry) bool {
+	return e.Kind == o.Kind && e.Inode == o.Inode && e.Object.ID == o.Object.ID &&
+		e.Size == o.Size && e.Target == o.Target
+}
+
+// CheckName reports why name cannot be an entry of a directory.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: empty", ErrName)
+	case name == "." || name == "..":
+		return fmt.Errorf("%w: %q", ErrName, name)
+	case len(name) > NameMax:
+		return fmt.Errorf("%w: %q is %d bytes long, the most is %d", ErrName, name[:16]+"...", len(name), NameMax)
+	case strings.ContainsAny(name, "/\x00"):
+		return fmt.Errorf("%w: %q holds a slash or a NUL", ErrName, name)
+	}
+	return nil
+}
