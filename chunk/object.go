@@ -24,6 +24,9 @@ type Object struct {
 	Size      int64 // bytes
 	ChunkSize int64 // bytes; a multiple of BlockSize
 	BlockSize int64 // bytes; a power of two
+	// Sparse says that Facts.Zeros knows of blocks that are all zero. A
+	// hint: without it, zero blocks travel as any other.
+	Sparse bool
 }
 
 // Span is a run of bytes of an object.

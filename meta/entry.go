@@ -53,7 +53,6 @@ type Entry struct {
 	CtimeNs int64
 	Size    int64 // bytes
 	Object  chunk.Object
-	Sparse  bool   // the object record lists zero blocks
 	Target  string // of a symlink
 	Version uint64 // of the record
 }
