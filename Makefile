@@ -1,0 +1,52 @@
+# p2pfs: build, test, measure. Every target sets up what it needs; on a machine
+# that has everything, nothing is fetched.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := build
+MAKEFLAGS   += --no-print-directory
+export PATH := $(PATH):/usr/local/go/bin
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PYTHON      := build/venv/bin/python
+
+.PHONY: build test test-long race lint bench demo generate clean help
+
+build: ## bin/p2pfs
+	@tools/setup.sh build
+	go build -trimpath -o bin/p2pfs ./cmd/p2pfs
+
+test: ## unit tests with the race detector, then real processes on real FUSE; at most 15 minutes
+	@tools/setup.sh test
+	tools/test.sh
+
+test-long: ## what make test leaves out: kill storms, outages at full length, big trees
+	@tools/setup.sh test
+	tools/test.sh long
+
+race: ## integration tests with daemons built with the race detector
+	@tools/setup.sh test
+	tools/test.sh race
+
+lint: ## gofmt, go vet, staticcheck, shellcheck
+	@tools/setup.sh lint
+	tools/lint.sh $(STATICCHECK)
+
+bench: build ## a table of figures, and build/bench.json
+	@tools/setup.sh bench
+	go build -o build/plaincopy ./bench/plaincopy
+	$(PYTHON) bench/bench.py --json build/bench.json
+
+demo: ## three nodes, one real checkpoint, under two minutes
+	@tools/setup.sh demo
+	go build -trimpath -o bin/p2pfs ./cmd/p2pfs
+	demo/demo.sh
+
+generate: ## Go code of the .proto files
+	tools/generate.sh
+
+clean: ## all that was built here
+	rm -rf bin build
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

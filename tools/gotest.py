@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Runs go test and prints only what one wants to read: a line for each
+package (with --each also one for each test), the whole output of what failed,
+and at the end go test's own closing lines. A skipped test is a failure: what
+a test needs, tools/setup.sh installs.
+
+    tools/gotest.py [--each] ARGUMENTS OF go test
+"""
+import json
+import subprocess
+import sys
+
+
+class Report:
+    """Collects the events of `go test -json`."""
+
+    def __init__(self, each: bool):
+        self.each = each
+        self.output: dict[tuple[str, str], list[str]] = {}
+        self.failed: list[tuple[str, str]] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.closing: list[str] = []
+
+    def take(self, event: dict) -> None:
+        package, test = event.get("Package", event.get("ImportPath", "")), event.get("Test", "")
+        action = event["Action"]
+        if action in ("output", "build-output"):
+            self.output.setdefault((package, test), []).append(event["Output"])
+        elif action in ("pass", "fail", "skip"):
+            self.ended(package, test, action, event.get("Elapsed", 0.0))
+
+    def ended(self, package: str, test: str, action: str, elapsed: float) -> None:
+        key = (package, test)
+        if test:
+            if action == "fail":
+                self.failed.append(key)
+            elif action == "skip":
+                self.skipped.append(key)
+            if self.each and "/" not in test:
+                say(f"    {action:4}  {test} ({elapsed:.1f}s)")
+            if action == "pass":
+                self.output.pop(key, None)
+            return
+        if action == "fail":
+            self.failed.append(key)
+        line = [o for o in self.output.get(key, []) if o.startswith(("ok ", "ok\t", "FAIL\t", "?"))]
+        self.closing.append(line[-1].rstrip() if line else f"{'ok  ' if action == 'pass' else 'FAIL'}\t{package}\t{elapsed:.3f}s")
+        if not self.each:
+            say(self.closing[-1])
+
+    def close(self, code: int) -> int:
+        for key in self.failed:
+            say(f"\n=== {' '.join(k for k in key if k)}")
+            sys.stdout.write("".join(self.output.get(key, [])))
+        if code and not self.failed:  # did not even build
+            for lines in self.output.values():
+                sys.stdout.write("".join(lines))
+        elif self.failed:
+            for (package, test), lines in self.output.items():
+                if not test and package not in {p for p, _ in self.failed}:
+                    build = [line for line in lines if not line.startswith(("ok", "PASS", "?"))]
+                    sys.stdout.write("".join(build))
+        for package, test in self.skipped:
+            say(f"skipped, which counts as failed: {package} {test}")
+        if self.skipped:
+            code = code or 1
+        if self.each or code:
+            say("")
+            for line in self.closing:
+                say(line)
+        if code:
+            say("FAIL")
+        return code
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    each = "--each" in arguments
+    arguments = [a for a in arguments if a != "--each"]
+    report = Report(each)
+    command = ["go", "test", "-json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", stdin=subprocess.DEVNULL) as go:
+        assert go.stdout is not None
+        for line in go.stdout:
+            try:
+                report.take(json.loads(line))
+            except ValueError:
+                say(line.rstrip())
+        code = go.wait()
+    return report.close(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

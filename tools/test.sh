@@ -1,0 +1,39 @@
+#!/bin/bash
+# Runs the tests. Without an argument: all that a change must pass. "long":
+# what takes longer. "race": the integration tests against race-built daemons.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+gotest=(python3 tools/gotest.py)
+
+units() { # every package but the integration tests
+	local list
+	list=$(go list ./... | grep -v '/integration$')
+	# shellcheck disable=SC2086 # one package a word
+	"${gotest[@]}" -race -timeout 8m $list
+}
+
+integration() { "${gotest[@]}" --each -count=1 "$@" ./integration; }
+
+export P2PFS_BIN=$PWD/build/p2pfs-test
+case ${1:-} in
+'')
+	go vet ./...
+	go build -o "$P2PFS_BIN" ./cmd/p2pfs
+	rc=0
+	units || rc=$?
+	integration -timeout 12m || rc=$?
+	exit $rc
+	;;
+long)
+	go build -o "$P2PFS_BIN" ./cmd/p2pfs
+	integration -tags long -timeout 90m
+	;;
+race)
+	go build -race -o "$P2PFS_BIN" ./cmd/p2pfs
+	integration -timeout 40m
+	;;
+*)
+	echo "usage: tools/test.sh [long|race]" >&2
+	exit 2
+	;;
+esac
