@@ -288,4 +288,3 @@ func ask(t testing.TB, addr string, request []byte) *http.Response {
 	_ = resp.Body.Close()
 	return resp
 }
-

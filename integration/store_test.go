@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ownStore gives a cluster an etcd of its own, to be stopped at will.
+func ownStore(t *testing.T, c *cluster) *store {
+	t.Helper()
+	s := newStore(filepath.Join(c.dir, "etcd"))
+	require.NoError(t, s.start())
+	t.Cleanup(s.stop)
+	c.url = s.url()
+	return s
+}
+
+// outage is how long make test keeps the store away; make test-long 60 s.
+const outage = 15 * time.Second
+
+func TestAFrozenStoreIsSurvived(t *testing.T) { t.Parallel(); storeOutage(t, outage, true) }
+
+func TestAStoppedStoreIsSurvived(t *testing.T) { t.Parallel(); storeOutage(t, outage, false) }
+
+func storeOutage(t *testing.T, length time.Duration, freeze bool) {
+	c := newCluster(t)
+	s := ownStore(t, c)
+	a, b := c.start("a"), c.start("b")
+	held := registered(t, a, "d/held", 20*smallChunk, 1)
+	known := registered(t, a, "d/known", 5*smallChunk, 2)
+	registered(t, a, "e/unseen", 5*smallChunk, 3)
+	require.Equal(t, held, digest(t, b.path("d/held")))
+	b.waitLocal("d/held")
+	sameAt(t, c.src("d/known"), b.path("d/known"), 0, 10)
+	must(t, "ls", "-l", b.path("d"))
+
+	began := time.Now()
+	if freeze {
+		s.freeze()
+	} else {
+		s.stop()
+	}
+	require.Equal(t, held, digest(t, b.path("d/held")), "held bytes")
+	require.Equal(t, "held\nknown\n", must(t, "ls", b.path("d")), "listed names")
+	require.Equal(t, known, digest(t, b.path("d/known")), "known peers")
+	r := runCmd(t, 30*time.Second, exec.Command("cat", b.path("e/unseen")))
+	require.NotZero(t, r.code)
+	require.Contains(t, r.err, "Input/output error", "an outage looks like a missing file")
+	r = runCmd(t, 30*time.Second, exec.Command("stat", b.path("no such name")))
+	require.NotZero(t, r.code)
+	require.Contains(t, r.err, "Input/output error", "an outage looks like a missing file")
+	r = b.p2pfs("status")
+	require.Zero(t, r.code, r.String())
+	if !freeze { // seen at once
+		require.NotEqual(t, "ok", b.status().Meta.State)
+	}
+	if rest := length - time.Since(began); rest > 0 {
+		c.t.Logf("waiting %v", rest)
+		a.proc.wait(rest)
+	}
+	require.Equal(t, held, digest(t, b.path("d/held")), "held bytes, after the leases ran out")
+
+	if freeze {
+		s.thaw()
+	} else {
+		require.NoError(t, s.start())
+	}
+	eventually(t, 60*time.Second, "everything again, without a remount", func() bool {
+		return runCmd(t, 30*time.Second, exec.Command("cmp", c.src("e/unseen"), b.path("e/unseen"))).code == 0
+	})
+	eventually(t, 30*time.Second, "both nodes are announced again", func() bool {
+		return len(b.stat("d/held").Providers) == 2 && len(a.stat("d/held").Providers) == 2
+	})
+	registered(t, a, "d/later", smallBlock, 4)
+	must(t, "cmp", c.src("d/later"), b.path("d/later"))
+	missing := runCmd(t, 30*time.Second, exec.Command("stat", b.path("no such name")))
+	require.Contains(t, missing.err, "No such file")
+}
+
+func TestANodeStartsWithTheStoreDown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := ownStore(t, c)
+	a, b := c.start("a"), c.start("b")
+	sum := registered(t, a, "d/f", 10*smallChunk, 1)
+	registered(t, a, "e/unseen", 10*smallChunk, 2)
+	require.Equal(t, sum, digest(t, b.path("d/f")))
+	b.waitLocal("d/f")
+	must(t, "ls", b.path("d"))
+	b.stop()
+	s.stop()
+
+	b.start()
+	require.Equal(t, sum, digest(t, b.path("d/f")), "held and named bytes")
+	r := runCmd(t, 30*time.Second, exec.Command("cat", b.path("e/unseen")))
+	require.NotZero(t, r.code)
+	require.Contains(t, r.err, "Input/output error")
+	b.stop()
+	b.start()
+
+	require.NoError(t, s.start())
+	eventually(t, 60*time.Second, "everything again", func() bool {
+		return runCmd(t, 30*time.Second, exec.Command("cmp", c.src("e/unseen"), b.path("e/unseen"))).code == 0
+	})
+	n := c.node("new")
+	s.stop()
+	n.launch() // has never seen the store
+	n.waitReady(40 * time.Second)
+	r = runCmd(t, 30*time.Second, exec.Command("ls", n.path("d")))
+	require.NotZero(t, r.code)
+	require.NotContains(t, r.err, "No such file", "an outage looks like a missing file")
+	require.NoError(t, s.start())
+	eventually(t, 60*time.Second, "the new node joins", func() bool {
+		return runCmd(t, 30*time.Second, exec.Command("cmp", c.src("d/f"), n.path("d/f"))).code == 0
+	})
+}
+
+func TestTwoClustersShareAStoreByPrefix(t *testing.T) {
+	t.Parallel()
+	c, d := newCluster(t), newCluster(t)
+	a, b := c.start("a"), d.start("b")
+	one := registered(t, a, "f", smallBlock, 1)
+	two := registered(t, b, "f", smallBlock, 2)
+	require.Equal(t, one, digest(t, a.path("f")))
+	require.Equal(t, two, digest(t, b.path("f")))
+	require.NotEqual(t, a.stat("f").ID, b.stat("f").ID)
+}
+
+func TestTheSecretIsInNoLog(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "--log-level=debug")
+	a, p := startProxied(c, "a")
+	b := c.start("b")
+	registered(t, a, "f", 5*smallChunk, 1)
+	digest(t, b.path("f"))
+	token := headerOf(t, p.blockRequest(t), "token")
+	for _, n := range []*node{a, b} {
+		require.NotContains(t, string(content(t, n.logPath())), token)
+	}
+}
