@@ -1,0 +1,97 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// Fetch implements chunk.Transport. It waits for memory first, then for its
+// turn at the peer; the blocks of one call travel side by side. A block that
+// is zero has no Data, and the Sum of that many zero bytes. Peers without an
+// address for this transport, and more blocks than Memory holds
+// (rdma.ErrTooLarge), are refused at once.
+func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (chunk.Lease, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.busy.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life, func() { cancel(chunk.ErrClosed) })()
+	addr, err := address(from)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.newLease(ctx, refs)
+	if err != nil {
+		return nil, fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+	}
+	if err := c.fetchAll(ctx, target{peer: from, addr: addr, claim: c.cfg.Auth.Claim(from)}, l); err != nil {
+		l.Release()
+		return nil, fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+	}
+	return l, nil
+}
+
+// fetchAll fills every block of the lease; no byte is written to it any more
+// once it returns.
+func (c *Client) fetchAll(ctx context.Context, t target, l *lease) error {
+	if len(l.blocks) == 1 {
+		return c.fetchOne(ctx, t, &l.blocks[0])
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.cfg.ConnsPerPeer)
+	for i := range l.blocks {
+		g.Go(func() error { return c.fetchOne(ctx, t, &l.blocks[i]) })
+	}
+	return g.Wait()
+}
+
+func (c *Client) fetchOne(ctx context.Context, t target, b *chunk.Received) error {
+	leave, err := c.gates.enter(ctx, t.addr)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	c.cfg.Counters.Request()
+	if err = c.get(ctx, t, b); err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	c.cfg.Counters.Failed(errors.Is(err, chunk.ErrCorrupt))
+	return err
+}
+
+// address returns where the peer is reached, as HOST:PORT.
+func address(p chunk.Peer) (string, error) {
+	addr, ok := p.Addrs[Protocol]
+	if !ok || addr == "" {
+		return "", fmt.Errorf("%s has no %s address", describePeer(p), Protocol)
+	}
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+		return "", fmt.Errorf("%s has the %s address %q, want HOST:PORT", describePeer(p), Protocol, addr)
+	}
+	return addr, nil
+}
+
+func describePeer(p chunk.Peer) string {
+	if p.Name == "" {
+		return p.Node.Short()
+	}
+	return p.Name + " (" + p.Node.Short() + ")"
+}
+
+func describe(refs []chunk.BlockRef) string {
+	if len(refs) == 1 {
+		return fmt.Sprintf("block %d of %s", refs[0].Index, refs[0].Object.Short())
+	}
+	return fmt.Sprintf("%d blocks", len(refs))
+}
