@@ -34,7 +34,7 @@ lint: ## gofmt, go vet, staticcheck, shellcheck
 
 bench: build ## a table of figures, and build/bench.json
 	@tools/setup.sh bench
-	go build -o build/plaincopy ./bench/plaincopy
+	go build -o build/probe ./bench/probe
 	$(PYTHON) bench/bench.py --json build/bench.json
 
 demo: ## three nodes, one real checkpoint, under two minutes
