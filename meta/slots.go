@@ -94,7 +94,10 @@ const MaxSets = 100
 // answer ErrUnavailable (wrapped); they are safe for concurrent use.
 type Slots interface {
 	// Get returns one record for each key, in order, in one round trip where
-	// the store can; a record that does not exist has a nil Value.
+	// the store can; a record that does not exist has a nil Value. A key with
+	// an empty field asks for the slot's version instead: its Record has only
+	// Version. What is read of one slot in one Get of at most MaxSets keys is
+	// of one moment.
 	Get(ctx context.Context, keys ...Key) ([]Record, error)
 	// List returns a page of a slot's records in no particular order; at
 	// most limit of them. A slot without records is an empty page.

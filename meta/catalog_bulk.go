@@ -1,0 +1,76 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// inFlight is how many changes a bulk call keeps under way at once.
+const inFlight = 8
+
+// LinkMany adds many names to one directory, some at a time: others see them
+// come bit by bit, unless nothing links the directory yet. An error leaves
+// what was added before it. ErrExist, ErrNotFound as of Link. Versions of the
+// entries are not set.
+func (c *Catalog) LinkMany(ctx context.Context, dir InodeID, entries []Entry) error {
+	return inParallel(ctx, inFlight, slices.Chunk(entries, MaxSets), func(ctx context.Context, batch []Entry) error {
+		return c.linkBatch(ctx, dir, batch)
+	})
+}
+
+// inParallel calls fn with each item, at most limit at once, until one fails.
+func inParallel[T any](ctx context.Context, limit int, items iter.Seq[T], fn func(context.Context, T) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(limit)
+	for item := range items {
+		if gctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return fn(gctx, item) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (c *Catalog) linkBatch(ctx context.Context, dir InodeID, batch []Entry) error {
+	names := make([]string, 0, len(batch))
+	sets := make([]Set, 0, len(batch))
+	seen := make(map[string]struct{}, len(batch))
+	for _, e := range batch {
+		b, err := MarshalEntry(e, nil)
+		if err != nil {
+			return err
+		}
+		if _, twice := seen[e.Name]; twice {
+			return fmt.Errorf("create %q: %w", e.Name, ErrExist)
+		}
+		seen[e.Name] = struct{}{}
+		names = append(names, e.Name)
+		sets = append(sets, Set{e.Name, b})
+	}
+	_, err := c.slots.Apply(ctx, dirSlot(dir), linkable(names...), sets)
+	if errors.Is(err, ErrConflict) {
+		return c.whichNotLinked(ctx, dir, names)
+	}
+	if err != nil {
+		return fmt.Errorf("create %q and %d more: %w", names[0], len(names)-1, err)
+	}
+	return nil
+}
+
+// whichNotLinked finds the first name of a batch that another had.
+func (c *Catalog) whichNotLinked(ctx context.Context, dir InodeID, names []string) error {
+	for _, n := range names {
+		if err := c.whyNotLinked(ctx, dir, n); !errors.Is(err, ErrConflict) {
+			return fmt.Errorf("create %q: %w", n, err)
+		}
+	}
+	return fmt.Errorf("create %q and %d more: %w", names[0], len(names)-1, ErrConflict)
+}

@@ -1,0 +1,264 @@
+package meta
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// listPage is how many entries one request of a listing asks for.
+const listPage = 4000
+
+// NewInodeID returns a fresh random id for a file or a directory.
+func NewInodeID() InodeID {
+	var b [8]byte
+	for {
+		rand.Read(b[:])
+		if id := InodeID(binary.LittleEndian.Uint64(b[:])); id > RootDir {
+			return id
+		}
+	}
+}
+
+// Lookup returns the entry of a name. ErrNotFound: there is none.
+func (c *Catalog) Lookup(ctx context.Context, dir InodeID, name string) (Entry, error) {
+	e, _, err := c.LookupAt(ctx, dir, name)
+	return e, err
+}
+
+// LookupAt is Lookup that also returns the directory's version at the moment
+// of the answer. The version is right when the error is ErrNotFound, too.
+func (c *Catalog) LookupAt(ctx context.Context, dir InodeID, name string) (Entry, uint64, error) {
+	if err := CheckName(name); err != nil {
+		return Entry{}, 0, err
+	}
+	slot := dirSlot(dir)
+	recs, err := c.slots.Get(ctx, Key{slot, ""}, Key{slot, name})
+	if err != nil {
+		return Entry{}, 0, fmt.Errorf("look up %q: %w", name, err)
+	}
+	at := recs[0].Version
+	if recs[1].Value == nil {
+		return Entry{}, at, fmt.Errorf("look up %q: %w", name, ErrNotFound)
+	}
+	e, err := c.entry(recs[1])
+	return e, at, err
+}
+
+// entry reads a record as an entry.
+func (c *Catalog) entry(r Record) (Entry, error) {
+	return UnmarshalEntry(r.Field, r.Value, r.Version, c.chunkSize.Load())
+}
+
+// Dir returns a directory's own record. ErrNotFound: it was removed.
+func (c *Catalog) Dir(ctx context.Context, dir InodeID) (DirInfo, error) {
+	recs, err := c.slots.Get(ctx, Key{dirSlot(dir), self})
+	if err != nil {
+		return DirInfo{}, fmt.Errorf("read directory %016x: %w", uint64(dir), err)
+	}
+	return dirOf(dir, recs[0])
+}
+
+// dirOf reads the record of a directory that must be alive.
+func dirOf(dir InodeID, r Record) (DirInfo, error) {
+	if r.Value == nil {
+		return DirInfo{}, fmt.Errorf("directory %016x: %w", uint64(dir), ErrNotFound)
+	}
+	d, dead, err := unmarshalDir(dir, r.Value, r.Version)
+	if err == nil && dead {
+		err = fmt.Errorf("directory %016x was removed: %w", uint64(dir), ErrNotFound)
+	}
+	return d, err
+}
+
+// DirVersion returns the version of a directory: it grows with every change of
+// an entry.
+func (c *Catalog) DirVersion(ctx context.Context, dir InodeID) (uint64, error) {
+	v, err := c.slots.Version(ctx, dirSlot(dir))
+	if err != nil {
+		return 0, fmt.Errorf("read version of directory %016x: %w", uint64(dir), err)
+	}
+	return v, nil
+}
+
+// List calls fn with the entries of a directory, some thousands at a time, in
+// no order, and returns the directory's version that they were read at.
+// Entries that cannot be read are passed over with a line in the log. ErrGap:
+// the store forgot the moment of the first page; begin again. fn's error ends
+// the listing.
+func (c *Catalog) List(ctx context.Context, dir InodeID, fn func([]Entry) error) (uint64, error) {
+	version, err := c.list(ctx, dir, fn)
+	if err != nil {
+		return 0, fmt.Errorf("list directory %016x: %w", uint64(dir), err)
+	}
+	return version, nil
+}
+
+func (c *Catalog) list(ctx context.Context, dir InodeID, fn func([]Entry) error) (version uint64, err error) {
+	next := ""
+	for first := true; first || next != ""; first = false {
+		p, err := c.slots.List(ctx, dirSlot(dir), next, listPage)
+		if err != nil {
+			return 0, err
+		}
+		if first {
+			version = p.Version
+		}
+		if err := fn(c.entries(dir, p.Records)); err != nil {
+			return 0, err
+		}
+		next = p.Next
+	}
+	return version, nil
+}
+
+// entries reads records as entries, without the directory's own record and
+// those that cannot be read: one bad record must not hide the others.
+func (c *Catalog) entries(dir InodeID, recs []Record) []Entry {
+	out := make([]Entry, 0, len(recs))
+	for _, r := range recs {
+		if r.Field == self {
+			continue
+		}
+		e, err := c.entry(r)
+		if err != nil {
+			c.log.Warn("entry passed over", "dir", fmt.Sprintf("%016x", uint64(dir)), "err", err)
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// Attrs are the attributes of a new directory.
+type Attrs struct {
+	Mode    uint32 // permission bits, 07777
+	UID     uint32
+	GID     uint32
+	MtimeNs int64 // 0: now
+}
+
+// NewDir makes a directory that no name stands for yet: a tree is built
+// bottom-up, and linking its top makes all of it appear at once. One that is
+// never linked is garbage; DiscardDir removes it.
+func (c *Catalog) NewDir(ctx context.Context, parent InodeID, a Attrs) (InodeID, error) {
+	id := NewInodeID()
+	b, err := marshalDir(DirInfo{Parent: parent, Mode: a.Mode, UID: a.UID, GID: a.GID, MtimeNs: a.mtime()})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := c.slots.Apply(ctx, dirSlot(id), []If{{Field: self, Absent: true}}, []Set{{self, b}}); err != nil {
+		return 0, fmt.Errorf("make a directory: %w", err)
+	}
+	return id, nil
+}
+
+func (a Attrs) mtime() int64 {
+	if a.MtimeNs == 0 {
+		return time.Now().UnixNano()
+	}
+	return a.MtimeNs
+}
+
+// Mkdir makes a directory under a name. Errors are those of Link.
+func (c *Catalog) Mkdir(ctx context.Context, dir InodeID, name string, a Attrs) (Entry, error) {
+	if err := CheckName(name); err != nil {
+		return Entry{}, err
+	}
+	a.MtimeNs = a.mtime()
+	id, err := c.NewDir(ctx, dir, a)
+	if err != nil {
+		return Entry{}, err
+	}
+	e, err := c.Link(ctx, dir, Entry{
+		Name: name, Kind: KindDir, Inode: id, Mode: a.Mode, UID: a.UID, GID: a.GID,
+		MtimeNs: a.MtimeNs, CtimeNs: a.MtimeNs,
+	})
+	if errors.Is(err, ErrExist) || errors.Is(err, ErrNotFound) {
+		c.discard(ctx, id)
+	}
+	return e, err
+}
+
+// discard removes a directory that was just made and that no name stands for.
+func (c *Catalog) discard(ctx context.Context, id InodeID) {
+	if err := c.DiscardDir(ctx, id); err != nil {
+		c.log.Warn("a directory without a name is left behind", "err", err)
+	}
+}
+
+// Link adds a name to a directory and returns the entry with its version.
+// ErrExist: the name is taken. ErrNotFound: the directory was removed.
+func (c *Catalog) Link(ctx context.Context, dir InodeID, e Entry) (Entry, error) {
+	b, err := MarshalEntry(e, nil)
+	if err != nil {
+		return Entry{}, err
+	}
+	v, err := c.slots.Apply(ctx, dirSlot(dir), linkable(e.Name), []Set{{e.Name, b}})
+	if errors.Is(err, ErrConflict) {
+		err = c.whyNotLinked(ctx, dir, e.Name)
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("create %q: %w", e.Name, err)
+	}
+	e.Version = v
+	return e, nil
+}
+
+// linkable are the conditions of adding names: the directory is alive (Rmdir
+// deletes its own record first) and none of the names is there.
+func linkable(names ...string) []If {
+	conds := []If{{Field: self, Present: true}}
+	for _, n := range names {
+		conds = append(conds, If{Field: n, Absent: true})
+	}
+	return conds
+}
+
+// whyNotLinked finds which condition of linkable did not hold.
+func (c *Catalog) whyNotLinked(ctx context.Context, dir InodeID, name string) error {
+	recs, err := c.slots.Get(ctx, Key{dirSlot(dir), self}, Key{dirSlot(dir), name})
+	switch {
+	case err != nil:
+		return err
+	case recs[0].Value == nil:
+		return fmt.Errorf("its directory was removed: %w", ErrNotFound)
+	case recs[1].Value != nil:
+		return ErrExist
+	}
+	return ErrConflict // the name was there and is gone again
+}
+
+// Replace writes an entry over the one of the same name that has version
+// ifVersion, which must not be 0. ErrConflict: it has another one.
+// ErrNotFound: the name is gone.
+func (c *Catalog) Replace(ctx context.Context, dir InodeID, e Entry, ifVersion uint64) (Entry, error) {
+	if ifVersion == 0 {
+		return Entry{}, fmt.Errorf("replace %q: no version to replace", e.Name)
+	}
+	// Read first: what a newer program wrote into the record is kept.
+	recs, err := c.slots.Get(ctx, Key{dirSlot(dir), e.Name})
+	switch {
+	case err != nil:
+	case recs[0].Value == nil:
+		err = ErrNotFound
+	case recs[0].Version != ifVersion:
+		err = ErrConflict
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, err)
+	}
+	b, err := MarshalEntry(e, recs[0].Value)
+	if err != nil {
+		return Entry{}, err
+	}
+	v, err := c.slots.Apply(ctx, dirSlot(dir), []If{{Field: e.Name, Version: ifVersion}}, []Set{{e.Name, b}})
+	if err != nil {
+		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, err)
+	}
+	e.Version = v
+	return e, nil
+}

@@ -1,0 +1,192 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Unlink removes the name of a file or symlink if its record has version
+// ifVersion; 0: whatever version it has. ErrNotFound, ErrIsDir, ErrConflict.
+func (c *Catalog) Unlink(ctx context.Context, dir InodeID, name string, ifVersion uint64) error {
+	for {
+		e, err := c.Lookup(ctx, dir, name)
+		switch {
+		case err != nil && !errors.Is(err, ErrFormat):
+			return err
+		case err != nil:
+			return fmt.Errorf("remove %q: %w", name, err)
+		case e.Kind == KindDir:
+			return fmt.Errorf("remove %q: %w", name, ErrIsDir)
+		case ifVersion != 0 && e.Version != ifVersion:
+			return fmt.Errorf("remove %q: %w", name, ErrConflict)
+		}
+		_, err = c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
+		if errors.Is(err, ErrConflict) && ifVersion == 0 {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("remove %q: %w", name, err)
+		}
+		return nil
+	}
+}
+
+// Rmdir removes an empty directory: first its own record, in one step with the
+// proof that it is empty, so that nothing can be created in it any more; then
+// its name. A crash between the two leaves a name that a second Rmdir removes.
+// ErrNotFound, ErrNotDir, ErrNotEmpty.
+func (c *Catalog) Rmdir(ctx context.Context, dir InodeID, name string) error {
+	e, err := c.Lookup(ctx, dir, name)
+	if err == nil && e.Kind != KindDir {
+		err = fmt.Errorf("%q: %w", name, ErrNotDir)
+	}
+	if err == nil {
+		err = c.DiscardDir(ctx, e.Inode)
+	}
+	if err == nil {
+		_, err = c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
+	}
+	if err != nil {
+		return fmt.Errorf("remove directory %q: %w", name, err)
+	}
+	return nil
+}
+
+// DiscardDir removes an empty directory's own record; one that is gone already
+// is no error. ErrNotEmpty. It is for directories that no name stands for:
+// else use Rmdir.
+func (c *Catalog) DiscardDir(ctx context.Context, id InodeID) error {
+	if id == RootDir {
+		return fmt.Errorf("the root directory cannot be removed: %w", ErrNotEmpty)
+	}
+	_, err := c.slots.Apply(ctx, dirSlot(id), []If{{NoOthers: true}}, []Set{{Field: self}})
+	if errors.Is(err, ErrConflict) {
+		return ErrNotEmpty
+	}
+	return err
+}
+
+// Removed counts what RemoveTree did.
+type Removed struct {
+	Files int64 // files and symlinks removed
+	Dirs  int64 // directories removed
+	Kept  int64 // entries left, because want refused them or others changed them
+}
+
+// RemoveTree removes a name and, if it is a directory, what lies below it: the
+// files and symlinks that want accepts, then the directories left empty. What
+// want refuses or others add meanwhile stays, and with it the directories
+// above. Memory is bounded by the depth, not the number of names; an error
+// leaves the rest, and a second call goes on. want gets the path from name
+// down; nil accepts all. removed, if not nil, is told each file and symlink
+// once its name is gone. Neither is called concurrently.
+func (c *Catalog) RemoveTree(ctx context.Context, dir InodeID, name string, want func(path string, e Entry) bool, removed func(path string, e Entry)) (Removed, error) {
+	r := &treeRemoval{c: c, want: want, removed: removed}
+	if r.want == nil {
+		r.want = func(string, Entry) bool { return true }
+	}
+	if r.removed == nil {
+		r.removed = func(string, Entry) {}
+	}
+	e, err := c.Lookup(ctx, dir, name)
+	if err == nil {
+		err = r.entries(ctx, dir, "", []Entry{e})
+	}
+	if err != nil {
+		return r.n, fmt.Errorf("remove tree %q: %w", name, err)
+	}
+	return r.n, nil
+}
+
+// treeRemoval is one RemoveTree under way.
+type treeRemoval struct {
+	c       *Catalog
+	want    func(string, Entry) bool
+	removed func(string, Entry)
+	n       Removed
+}
+
+// entries removes some entries of the directory at path.
+func (r *treeRemoval) entries(ctx context.Context, dir InodeID, path string, entries []Entry) error {
+	var files []Entry
+	for _, e := range entries {
+		switch {
+		case e.Kind == KindDir:
+			if err := r.dir(ctx, dir, path, e); err != nil {
+				return err
+			}
+		case !r.want(path+e.Name, e):
+			r.n.Kept++
+		default:
+			files = append(files, e)
+		}
+	}
+	for len(files) > 0 {
+		n := min(len(files), MaxSets)
+		if err := r.files(ctx, dir, path, files[:n]); err != nil {
+			return err
+		}
+		files = files[n:]
+	}
+	return nil
+}
+
+// dir removes what lies below the directory e, then e if it is empty.
+func (r *treeRemoval) dir(ctx context.Context, parent InodeID, path string, e Entry) error {
+	below := path + e.Name + "/"
+	_, err := r.c.List(ctx, e.Inode, func(page []Entry) error {
+		return r.entries(ctx, e.Inode, below, page)
+	})
+	if err != nil {
+		return err
+	}
+	err = r.c.Rmdir(ctx, parent, e.Name)
+	switch {
+	case err == nil:
+		r.n.Dirs++
+	case errors.Is(err, ErrNotEmpty), errors.Is(err, ErrConflict), errors.Is(err, ErrNotDir):
+		r.n.Kept++
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
+	return nil
+}
+
+// files removes at most MaxSets names in one step, or one by one where
+// another changed some of them.
+func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files []Entry) error {
+	conds := make([]If, 0, len(files))
+	sets := make([]Set, 0, len(files))
+	for _, e := range files {
+		conds = append(conds, If{Field: e.Name, Version: e.Version})
+		sets = append(sets, Set{Field: e.Name})
+	}
+	_, err := r.c.slots.Apply(ctx, dirSlot(dir), conds, sets)
+	switch {
+	case err == nil:
+		for _, e := range files {
+			r.gone(path, e)
+		}
+		return nil
+	case !errors.Is(err, ErrConflict):
+		return err
+	}
+	for _, e := range files {
+		err := r.c.Unlink(ctx, dir, e.Name, e.Version)
+		switch {
+		case err == nil:
+			r.gone(path, e)
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrIsDir):
+			r.n.Kept++
+		case !errors.Is(err, ErrNotFound):
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *treeRemoval) gone(path string, e Entry) {
+	r.n.Files++
+	r.removed(path+e.Name, e)
+}

@@ -1,0 +1,54 @@
+package meta
+
+import (
+	"fmt"
+	"strings"
+)
+
+// CheckApply reports why no store can make such a change; stores call it
+// before they send one. A field is changed at most once, and not all of a
+// store's limits are known here.
+func CheckApply(slot Slot, conds []If, sets []Set) error {
+	if len(sets) > MaxSets || len(conds) > MaxSets+1 {
+		return fmt.Errorf("change %s: %d conditions and %d changes, the most is %d", slot, len(conds), len(sets), MaxSets)
+	}
+	for _, c := range conds {
+		if !c.NoOthers {
+			if err := checkField(slot, c.Field); err != nil {
+				return err
+			}
+		}
+		if n := c.meanings(); n != 1 {
+			return fmt.Errorf("change %s: condition on field %q means %d things, not one", slot, c.Field, n)
+		}
+	}
+	seen := make(map[string]struct{}, len(sets))
+	for _, s := range sets {
+		if err := checkField(slot, s.Field); err != nil {
+			return err
+		}
+		if _, twice := seen[s.Field]; twice {
+			return fmt.Errorf("change %s: field %q is changed twice", slot, s.Field)
+		}
+		seen[s.Field] = struct{}{}
+	}
+	return nil
+}
+
+// meanings counts the conditions that c states.
+func (c If) meanings() int {
+	n := 0
+	for _, b := range []bool{c.Absent, c.Present, c.NoOthers, c.Version != 0} {
+		if b {
+			n++
+		}
+	}
+	return n
+}
+
+func checkField(slot Slot, field string) error {
+	if field == "" || strings.IndexByte(field, 0) >= 0 {
+		return fmt.Errorf("change %s: %q cannot be a field", slot, field)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/etcd"
+	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const slot meta.Slot = "d/1"
+
+func start(t *testing.T, cfg embedded.Config) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func open(t *testing.T, url string) *etcd.Store {
+	t.Helper()
+	s, err := etcd.Open(t.Context(), url, etcd.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestRestartKeepsData(t *testing.T) {
+	var log bytes.Buffer
+	cfg := embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(&log, nil))}
+	srv := start(t, cfg)
+	v, err := open(t, srv.URL()).Apply(t.Context(), slot, nil, []meta.Set{{Field: "a", Value: []byte("1")}})
+	require.NoError(t, err)
+	require.NoError(t, srv.Defragment())
+	require.NoError(t, srv.Close())
+
+	srv = start(t, cfg)
+	recs, err := open(t, srv.URL()).Get(t.Context(), meta.Key{Slot: slot, Field: "a"})
+	require.NoError(t, err)
+	require.Equal(t, []byte("1"), recs[0].Value)
+	require.Equal(t, v, recs[0].Version)
+	require.NoError(t, srv.Close())
+	require.Empty(t, log.String(), "a server that does well says nothing")
+}
+
+func TestSeveralAtOnce(t *testing.T) {
+	t.Parallel()
+	a := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	b := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	require.NotEqual(t, a.URL(), b.URL())
+	_, err := open(t, a.URL()).Apply(t.Context(), slot, nil, []meta.Set{{Field: "a", Value: []byte("1")}})
+	require.NoError(t, err)
+	recs, err := open(t, b.URL()).Get(t.Context(), meta.Key{Slot: slot, Field: "a"})
+	require.NoError(t, err)
+	require.Nil(t, recs[0].Value)
+}
+
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: l.Addr().String()})
+	require.ErrorContains(t, err, "--meta-listen")
+	require.ErrorContains(t, err, l.Addr().String())
+}
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, listen, advertise, host, err string }{
+		{name: "wildcard", listen: "0.0.0.0:0", advertise: "10.1.2.3", host: "etcd://10.1.2.3:"},
+		{name: "wildcard with a port", listen: "[::]:0", advertise: "10.1.2.3:7", host: "etcd://10.1.2.3:"},
+		{name: "wildcard alone", listen: "0.0.0.0:0", err: "--advertise"},
+		{name: "no port", listen: "localhost", err: "--meta-listen"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			s, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Listen: tc.listen, Advertise: tc.advertise})
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			defer s.Close()
+			require.True(t, strings.HasPrefix(s.URL(), tc.host), s.URL())
+			require.NotEqual(t, tc.host+"0", s.URL())
+		})
+	}
+}

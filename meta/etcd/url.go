@@ -1,0 +1,175 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// Defaults of a URL.
+const (
+	defaultPort   = "2379"
+	defaultPrefix = "p2p"
+)
+
+// target is what an etcd:// URL says.
+type target struct {
+	endpoints []string // scheme://host:port
+	hosts     string   // host:port,... for messages: no password in it
+	prefix    string
+	user      string
+	password  string
+	tls       *tls.Config // nil: none
+}
+
+// parseURL reads etcd://[user:password@]host[:port],.../prefix?options, and
+// etcds:// for TLS. Options: tls=true, ca=FILE, cert=FILE, key=FILE,
+// server_name=NAME, insecure_skip_verify=true. Its errors hold no password.
+func parseURL(raw string) (target, error) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || (scheme != "etcd" && scheme != "etcds") {
+		return target{}, badURL(raw, "want etcd://HOST:PORT,HOST:PORT/PREFIX")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	hosts, prefix, _ := strings.Cut(rest, "/")
+	t := target{prefix: strings.Trim(prefix, "/")}
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		if err := t.setUser(hosts[:at]); err != nil {
+			return target{}, badURL(raw, err.Error())
+		}
+		hosts = hosts[at+1:]
+	}
+	if t.prefix == "" {
+		t.prefix = defaultPrefix
+	}
+	if strings.IndexByte(t.prefix, 0) >= 0 {
+		return target{}, badURL(raw, "the prefix holds a NUL")
+	}
+	if err := t.setTLS(scheme, query); err != nil {
+		return target{}, badURL(raw, err.Error())
+	}
+	if err := t.setHosts(hosts); err != nil {
+		return target{}, badURL(raw, err.Error())
+	}
+	return t, nil
+}
+
+func badURL(raw, why string) error {
+	return fmt.Errorf("metadata URL %q: %s", meta.RedactURL(raw), why)
+}
+
+func (t *target) setUser(info string) error {
+	user, password, ok := strings.Cut(info, ":")
+	u, err1 := url.PathUnescape(user)
+	p, err2 := url.PathUnescape(password)
+	if !ok || u == "" || p == "" || err1 != nil || err2 != nil {
+		return fmt.Errorf("want USER:PASSWORD@ before the hosts, special characters percent-encoded")
+	}
+	t.user, t.password = u, p
+	return nil
+}
+
+func (t *target) setHosts(hosts string) error {
+	scheme := "http"
+	if t.tls != nil {
+		scheme = "https"
+	}
+	var names []string
+	for _, h := range strings.Split(hosts, ",") {
+		hp, err := hostPort(strings.TrimSpace(h))
+		if err != nil {
+			return err
+		}
+		names = append(names, hp)
+		t.endpoints = append(t.endpoints, scheme+"://"+hp)
+	}
+	t.hosts = strings.Join(names, ",")
+	return nil
+}
+
+// hostPort adds the default port where there is none.
+func hostPort(h string) (string, error) {
+	u, err := url.Parse("//" + h)
+	if err != nil || u.Hostname() == "" || u.User != nil || u.Path != "" {
+		return "", fmt.Errorf("%q is not HOST or HOST:PORT", h)
+	}
+	port := u.Port()
+	if port == "" {
+		port = defaultPort
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
+}
+
+func (t *target) setTLS(scheme, query string) error {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("unreadable options: %w", err)
+	}
+	for k, v := range q {
+		switch k {
+		case "tls", "ca", "cert", "key", "server_name", "insecure_skip_verify":
+		default:
+			return fmt.Errorf("unknown option %q", k)
+		}
+		if len(v) != 1 {
+			return fmt.Errorf("option %q is given %d times", k, len(v))
+		}
+	}
+	on, err := boolOption(q, "tls")
+	if err != nil {
+		return err
+	}
+	skip, err := boolOption(q, "insecure_skip_verify")
+	if err != nil {
+		return err
+	}
+	if scheme != "etcds" && !on {
+		if len(q) > 0 && !q.Has("tls") {
+			return fmt.Errorf("TLS options without tls=true")
+		}
+		return nil
+	}
+	t.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.Get("server_name"), InsecureSkipVerify: skip}
+	return t.loadCerts(q.Get("ca"), q.Get("cert"), q.Get("key"))
+}
+
+func boolOption(q url.Values, name string) (bool, error) {
+	switch v := q.Get(name); v {
+	case "", "false", "0":
+		return false, nil
+	case "true", "1":
+		return true, nil
+	default:
+		return false, fmt.Errorf("option %s=%q is neither true nor false", name, v)
+	}
+}
+
+func (t *target) loadCerts(ca, cert, key string) error {
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return fmt.Errorf("read certificate authority: %w", err)
+		}
+		t.tls.RootCAs = x509.NewCertPool()
+		if !t.tls.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("no certificate in %s", ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return fmt.Errorf("cert and key go together")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("read client certificate: %w", err)
+		}
+		t.tls.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// watchPause is how long a watch that broke waits before the next try.
+const watchPause = 200 * time.Millisecond
+
+// Watch implements meta.Slots.
+func (s *Store) Watch(ctx context.Context, slot meta.Slot, since uint64, on func(meta.Event)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	w := &watch{s: s, slot: slot, since: since, from: int64(since) + 1, on: on}
+	for {
+		err := w.run(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, meta.ErrGap):
+			return err
+		case errors.Is(err, rpctypes.ErrCompacted):
+			if err := w.resume(ctx); errors.Is(err, meta.ErrGap) {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchPause):
+		}
+	}
+}
+
+// watch is one Watch under way.
+type watch struct {
+	s     *Store
+	slot  meta.Slot
+	since uint64 // slot version after the last event told
+	from  int64  // revision to watch from
+	on    func(meta.Event)
+}
+
+// run watches from w.from until the watch breaks.
+func (w *watch) run(ctx context.Context) error {
+	cl, err := w.s.conn.get(ctx)
+	if err != nil {
+		return err
+	}
+	// A watch of its own context ends with it. Without a leader the server
+	// must say so, not go on in silence. Progress notes move the revision
+	// to resume from past what was compacted meanwhile.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	ch := cl.Watch(ctx, w.s.fields(w.slot), clientv3.WithPrefix(), clientv3.WithRev(w.from),
+		clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
+	for r := range ch {
+		if r.CompactRevision != 0 {
+			return rpctypes.ErrCompacted
+		}
+		if err := r.Err(); err != nil {
+			return err
+		}
+		// A store that has not come as far as we have seen is another one,
+		// or was rolled back.
+		if r.Created && r.Header.Revision+1 < w.from {
+			return fmt.Errorf("watch %s: the store is at %d, before %d: %w", w.slot, r.Header.Revision, w.from, meta.ErrGap)
+		}
+		w.tell(r.Events)
+		if r.IsProgressNotify() {
+			w.from = r.Header.Revision + 1
+		}
+	}
+	return errors.New("watch ended")
+}
+
+func (w *watch) tell(events []*clientv3.Event) {
+	cut := len(w.s.fields(w.slot))
+	for _, e := range events {
+		ev := meta.Event{
+			Record:      meta.Record{Slot: w.slot, Field: string(e.Kv.Key[cut:]), Version: uint64(e.Kv.ModRevision)},
+			SlotVersion: uint64(e.Kv.ModRevision),
+		}
+		if e.Type == clientv3.EventTypePut {
+			ev.Value = present(e.Kv.Value)
+		}
+		w.since, w.from = ev.SlotVersion, e.Kv.ModRevision+1
+		w.on(ev)
+	}
+}
+
+// resume finds where to watch from after the store forgot w.from. That is no
+// gap if the slot has not changed since: a directory that stays as it is for a
+// day is watched on. (A record that vanished with its lease is not seen by
+// this; slots of leased records are not watched for long.)
+func (w *watch) resume(ctx context.Context) error {
+	return w.s.retry(ctx, func(ctx context.Context, cl *clientv3.Client) error {
+		r, err := cl.Get(ctx, w.s.slotKey(w.slot))
+		if err != nil {
+			return err
+		}
+		if len(r.Kvs) > 0 && uint64(r.Kvs[0].ModRevision) > w.since {
+			return fmt.Errorf("watch %s since %d: %w", w.slot, w.since, meta.ErrGap)
+		}
+		w.from = r.Header.Revision + 1
+		return nil
+	})
+}

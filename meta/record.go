@@ -1,0 +1,203 @@
+package meta
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta/metapb"
+)
+
+// targetMax is the longest target of a symlink, in bytes (PATH_MAX of Linux).
+const targetMax = 4095
+
+// permBits are the bits of a mode that a record holds.
+const permBits = 0o7777
+
+// kinds maps the kinds of records to ours. The numbers agree; the switch keeps
+// an unknown one out.
+func kindOf(k metapb.Kind) (Kind, bool) {
+	switch k {
+	case metapb.Kind_KIND_FILE, metapb.Kind_KIND_DIR, metapb.Kind_KIND_SYMLINK:
+		return Kind(k), true
+	}
+	return 0, false
+}
+
+// MarshalEntry returns the record of an entry. old is the record it takes the
+// place of, nil if there is none: what this program does not know of in it is
+// kept.
+func MarshalEntry(e Entry, old []byte) ([]byte, error) {
+	if err := e.check(); err != nil {
+		return nil, fmt.Errorf("write entry %q: %w", e.Name, err)
+	}
+	m := &metapb.Entry{}
+	if old != nil {
+		if err := proto.Unmarshal(old, m); err != nil {
+			return nil, fmt.Errorf("rewrite entry %q: %w: %w", e.Name, ErrFormat, err)
+		}
+	}
+	m.Kind = metapb.Kind(e.Kind)
+	m.Inode = uint64(e.Inode)
+	m.Mode, m.Uid, m.Gid = e.Mode, e.UID, e.GID
+	m.MtimeNs, m.CtimeNs = e.MtimeNs, e.CtimeNs
+	m.Size = e.Size
+	m.Target = []byte(e.Target)
+	m.Object, m.Set, m.ChunkSize, m.BlockSize, m.Sparse = nil, nil, 0, 0, false
+	if !e.Object.ID.IsZero() {
+		m.Object, m.Set = e.Object.ID[:], e.Object.Set[:]
+		m.ChunkSize, m.BlockSize = e.Object.ChunkSize, e.Object.BlockSize
+		m.Sparse = e.Object.Sparse
+		if m.BlockSize == chunk.DefaultBlockSize {
+			m.BlockSize = 0
+		}
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("write entry %q: %w", e.Name, err)
+	}
+	return b, nil
+}
+
+// UnmarshalEntry reads the record of an entry. chunkSize is the store's
+// default, in bytes.
+func UnmarshalEntry(name string, b []byte, version uint64, chunkSize int64) (Entry, error) {
+	e, err := decodeEntry(name, b, chunkSize)
+	if err != nil {
+		return Entry{}, fmt.Errorf("read entry %q: %w: %w", name, ErrFormat, err)
+	}
+	e.Version = version
+	return e, nil
+}
+
+func decodeEntry(name string, b []byte, chunkSize int64) (Entry, error) {
+	var m metapb.Entry
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return Entry{}, err
+	}
+	kind, ok := kindOf(m.Kind)
+	if !ok {
+		return Entry{}, fmt.Errorf("unknown kind %d", m.Kind)
+	}
+	e := Entry{
+		Name: name, Kind: kind, Inode: InodeID(m.Inode),
+		Mode: m.Mode, UID: m.Uid, GID: m.Gid,
+		MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs,
+		Size: m.Size, Target: string(m.Target),
+	}
+	if m.Offset != 0 {
+		return Entry{}, fmt.Errorf("bytes at offset %d of an object are not known to this program", m.Offset)
+	}
+	if len(m.Object) > 0 {
+		o, err := decodeEntryObject(&m, chunkSize)
+		if err != nil {
+			return Entry{}, err
+		}
+		e.Object = o
+	}
+	return e, e.check()
+}
+
+func decodeEntryObject(m *metapb.Entry, chunkSize int64) (chunk.Object, error) {
+	id, err := chunk.ObjectIDFrom(m.Object)
+	if err != nil {
+		return chunk.Object{}, err
+	}
+	set, err := chunk.SetIDFrom(m.Set)
+	if err != nil {
+		return chunk.Object{}, err
+	}
+	return sizedObject(id, set, m.Size, m.ChunkSize, m.BlockSize, m.Sparse, chunkSize), nil
+}
+
+// sizedObject fills in the sizes that a record leaves to the default.
+func sizedObject(id chunk.ObjectID, set chunk.SetID, size, chunkSize, blockSize int64, sparse bool, dflt int64) chunk.Object {
+	if chunkSize == 0 {
+		chunkSize = dflt
+	}
+	if blockSize == 0 {
+		blockSize = chunk.DefaultBlockSize
+	}
+	return chunk.Object{ID: id, Set: set, Size: size, ChunkSize: chunkSize, BlockSize: blockSize, Sparse: sparse}
+}
+
+// check reports why e cannot be an entry of a directory.
+func (e Entry) check() error {
+	if err := CheckName(e.Name); err != nil {
+		return err
+	}
+	if e.Inode == 0 || e.Inode == RootDir {
+		return fmt.Errorf("inode %d cannot be an entry's", e.Inode)
+	}
+	if e.Mode&^permBits != 0 {
+		return fmt.Errorf("mode %#o has bits beyond %#o", e.Mode, uint32(permBits))
+	}
+	switch e.Kind {
+	case KindFile:
+		return e.checkFile()
+	case KindDir:
+		if e.Target != "" || !e.Object.ID.IsZero() {
+			return fmt.Errorf("a directory with a target or an object")
+		}
+	case KindSymlink:
+		if e.Target == "" || len(e.Target) > targetMax || !e.Object.ID.IsZero() {
+			return fmt.Errorf("a symlink with an object or a target of %d bytes", len(e.Target))
+		}
+	default:
+		return fmt.Errorf("unknown %v", e.Kind)
+	}
+	return nil
+}
+
+func (e Entry) checkFile() error {
+	switch {
+	case e.Target != "":
+		return fmt.Errorf("a file with a target")
+	case e.Object.ID.IsZero() && e.Size != 0:
+		return fmt.Errorf("a file of %d bytes without an object", e.Size)
+	case e.Object.ID.IsZero():
+		return nil
+	case e.Object.Set.IsZero():
+		return fmt.Errorf("object %s without a set", e.Object.ID.Short())
+	case e.Object.Size != e.Size:
+		return fmt.Errorf("a file of %d bytes in an object of %d", e.Size, e.Object.Size)
+	}
+	return e.Object.Validate()
+}
+
+// DirInfo is a directory's own record.
+type DirInfo struct {
+	Parent  InodeID // 0 for the root
+	Mode    uint32  // permission bits, 07777
+	UID     uint32
+	GID     uint32
+	MtimeNs int64
+	Version uint64 // of the record
+}
+
+func marshalDir(d DirInfo) ([]byte, error) {
+	if d.Mode&^permBits != 0 {
+		return nil, fmt.Errorf("write directory: mode %#o has bits beyond %#o", d.Mode, uint32(permBits))
+	}
+	b, err := proto.Marshal(&metapb.Dir{Parent: uint64(d.Parent), Mode: d.Mode, Uid: d.UID, Gid: d.GID, MtimeNs: d.MtimeNs})
+	if err != nil {
+		return nil, fmt.Errorf("write directory: %w", err)
+	}
+	return b, nil
+}
+
+// unmarshalDir reads a directory's own record; dead says that it was removed.
+func unmarshalDir(id InodeID, b []byte, version uint64) (d DirInfo, dead bool, err error) {
+	var m metapb.Dir
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return DirInfo{}, false, fmt.Errorf("read directory %016x: %w: %w", uint64(id), ErrFormat, err)
+	}
+	if m.Mode&^permBits != 0 {
+		return DirInfo{}, false, fmt.Errorf("read directory %016x: %w: mode %#o", uint64(id), ErrFormat, m.Mode)
+	}
+	return DirInfo{
+		Parent: InodeID(m.Parent), Mode: m.Mode, UID: m.Uid, GID: m.Gid,
+		MtimeNs: m.MtimeNs, Version: version,
+	}, m.Dead, nil
+}

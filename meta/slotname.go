@@ -1,0 +1,23 @@
+package meta
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// self is the field that holds a slot's own record. No name is ".": it sorts
+// among the names and is skipped when they are listed.
+const self = "."
+
+// storeSlot holds the one record about the store itself.
+const storeSlot Slot = "store"
+
+func dirSlot(id InodeID) Slot           { return Slot(fmt.Sprintf("d/%016x", uint64(id))) }
+func objectSlot(id chunk.ObjectID) Slot { return Slot("o/" + id.String()) }
+func setSlot(id chunk.SetID) Slot       { return Slot("s/" + id.String()) }
+func nodeSlot(id chunk.NodeID) Slot     { return Slot("n/" + id.String()) }
+
+// groupField names the record of a group of blocks.
+func groupField(group int) string { return "g" + strconv.Itoa(group) }

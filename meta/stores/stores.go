@@ -1,0 +1,38 @@
+// Package stores opens a metadata store by its URL. It stands beside meta
+// because the stores import meta.
+package stores
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/etcd"
+	"github.com/p2pfs/p2pfs/meta/memory"
+)
+
+// Open returns the store of a URL: etcd://, etcds:// or memory://. It does not
+// wait for the store; errors are about the URL and hold no password.
+func Open(ctx context.Context, url string) (meta.Slots, error) {
+	scheme, _, ok := strings.Cut(url, "://")
+	if !ok {
+		return nil, fmt.Errorf("metadata URL %q has no scheme; want etcd://HOST:PORT/PREFIX", meta.RedactURL(url))
+	}
+	switch scheme {
+	case "etcd", "etcds":
+		// A nil *etcd.Store must not become a Slots that is not nil.
+		s, err := etcd.Open(ctx, url, etcd.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	case "memory":
+		return memory.New(), nil
+	case "redis", "rediss", "redis+sentinel", "redis+cluster":
+		return nil, fmt.Errorf("metadata URL %q: %s:// is not built in yet; use etcd://HOST:PORT/PREFIX", meta.RedactURL(url), scheme)
+	case "http", "https":
+		return nil, fmt.Errorf("metadata URL %q: for an etcd cluster write etcd:// (or etcds:// for TLS)", meta.RedactURL(url))
+	}
+	return nil, fmt.Errorf("metadata URL %q: unknown scheme %s://; use etcd://HOST:PORT/PREFIX", meta.RedactURL(url), scheme)
+}

@@ -1,0 +1,42 @@
+package meta
+
+import (
+	"net/url"
+	"strings"
+)
+
+// RedactURL returns a store's URL without its password, for messages and
+// status. A string that is no URL is returned without all that stands before
+// its last "@".
+func RedactURL(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		scheme, rest = "", raw
+	} else {
+		scheme += "://"
+	}
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, _, hasPassword := strings.Cut(rest[:at], ":")
+		if hasPassword || !ok {
+			rest = user + ":xxxxx" + rest[at:]
+		}
+	}
+	if hasQuery {
+		rest += "?" + redactQuery(query)
+	}
+	return scheme + rest
+}
+
+// redactQuery hides the values that may be secret.
+func redactQuery(query string) string {
+	parts := strings.Split(query, "&")
+	for i, p := range parts {
+		k, _, _ := strings.Cut(p, "=")
+		name, err := url.QueryUnescape(k)
+		if err != nil || strings.Contains(strings.ToLower(name), "pass") || strings.Contains(strings.ToLower(name), "secret") || strings.Contains(strings.ToLower(name), "token") {
+			parts[i] = k + "=xxxxx"
+		}
+	}
+	return strings.Join(parts, "&")
+}
