@@ -1,0 +1,75 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// Answers go-fuse does not name.
+const (
+	statusStale       = fuse.Status(syscall.ESTALE)
+	statusNameTooLong = fuse.Status(syscall.ENAMETOOLONG)
+	statusNotTTY      = fuse.Status(syscall.ENOTTY)
+)
+
+// errnos says what the kernel is told for each error that crosses the seams.
+// The first match counts. What is not listed is EIO: an ENOSYS would make the
+// kernel stop sending that request for good, and the errno of a socket or of
+// the cache's disk would say something untrue about the file.
+var errnos = []struct {
+	err   error
+	errno syscall.Errno
+}{
+	{context.Canceled, syscall.EINTR}, // the caller is being killed
+	{context.DeadlineExceeded, syscall.EIO},
+	{meta.ErrUnavailable, syscall.EIO}, // before ErrNotFound: an outage is never an absence
+	{meta.ErrDenied, syscall.EIO},
+	{meta.ErrFormat, syscall.EIO},
+	{meta.ErrGap, syscall.EIO},
+	{meta.ErrNotFound, syscall.ENOENT},
+	{meta.ErrExist, syscall.EEXIST},
+	{meta.ErrConflict, syscall.EAGAIN},
+	{meta.ErrNotDir, syscall.ENOTDIR},
+	{meta.ErrIsDir, syscall.EISDIR},
+	{meta.ErrNotEmpty, syscall.ENOTEMPTY},
+	{meta.ErrName, syscall.EINVAL},
+	{chunk.ErrNotHeld, syscall.EIO},
+	{chunk.ErrWrongNode, syscall.EIO},
+	{chunk.ErrRefused, syscall.EIO},
+	{chunk.ErrCorrupt, syscall.EIO},
+	{chunk.ErrSourceChanged, syscall.EIO},
+	{chunk.ErrDamaged, syscall.EIO},
+	{chunk.ErrNoProvider, syscall.EIO},
+	{chunk.ErrStalled, syscall.EIO},
+	{chunk.ErrNoSpace, syscall.EIO}, // of the cache: not the reader's disk
+	{chunk.ErrClosed, syscall.EIO},
+}
+
+// toStatus returns what the kernel is told for err.
+func toStatus(err error) fuse.Status {
+	if err == nil {
+		return fuse.OK
+	}
+	for _, e := range errnos {
+		if errors.Is(err, e.err) {
+			return fuse.Status(e.errno)
+		}
+	}
+	return fuse.EIO
+}
+
+// byNode is toStatus for requests that name a node id: what vanished under a
+// node id is stale, which makes the kernel look the name up again. ENOENT
+// would go to the user although a new file may stand under that name.
+func byNode(err error) fuse.Status {
+	if st := toStatus(err); st != fuse.ENOENT {
+		return st
+	}
+	return statusStale
+}

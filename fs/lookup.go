@@ -1,0 +1,192 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// Lookup implements fuse.RawFileSystem.
+func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	f := r.fs
+	if len(name) > meta.NameMax {
+		return statusNameTooLong
+	}
+	parent := f.table.get(header.NodeId)
+	switch {
+	case parent == nil:
+		return statusStale
+	case parent.kind != meta.KindDir:
+		return fuse.ENOTDIR
+	case name == "." || name == "..":
+		return f.lookupDots(parent, name, out)
+	}
+	c := f.newCall(cancel, header, defaultNamesTimeout)
+	defer c.end()
+	changes := f.table.seen(parent)
+	e, confirmed, err := f.find(c, parent.id, name)
+	if err != nil {
+		if !errors.Is(err, meta.ErrNotFound) {
+			f.complain(c, "look up", name, err)
+		}
+		// A name that is not there is ENOENT whichever directory id it was
+		// asked under, and the kernel does not remember it.
+		return toStatus(err)
+	}
+	f.table.mu.Lock()
+	defer f.table.mu.Unlock()
+	n := f.table.enter(parent.id, &e)
+	if confirmed {
+		n.confirmedFor = header.Pid
+	}
+	f.fillEntry(n, out, parent.changes == changes)
+	return fuse.OK
+}
+
+// lookupDots answers "." and "..", which only NFS asks for.
+func (f *FS) lookupDots(dir *inode, name string, out *fuse.EntryOut) fuse.Status {
+	f.table.mu.Lock()
+	defer f.table.mu.Unlock()
+	n := dir
+	if name == ".." {
+		if n = f.table.dirs[dir.dir]; n == nil {
+			return statusStale
+		}
+	}
+	n.lookups++
+	f.fillEntry(n, out, true)
+	return fuse.OK
+}
+
+// find returns the entry of a name. confirmed says that it was asked for on
+// behalf of the caller's own open, which need not ask again.
+func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirmed bool, err error) {
+	tid, stale := f.table.staleKid(dir, name)
+	if stale {
+		e, err = f.cfg.Names.Confirm(c, dir, name)
+	} else {
+		e, err = f.lookup(c, dir, name)
+	}
+	if err != nil {
+		return e, false, err
+	}
+	if e.Inode == meta.RootDir || typeBits(e.Kind) == 0 {
+		return e, false, fmt.Errorf("%w: entry %q has inode %d", meta.ErrFormat, name, e.Inode)
+	}
+	e.Name = name
+	return e, stale && tid == c.tid, nil
+}
+
+// lookup asks for a name. One that is not known here may have been made
+// elsewhere a moment ago, so its absence is confirmed.
+func (f *FS) lookup(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
+	e, err := f.cfg.Names.Lookup(ctx, dir, name)
+	if f.cfg.Consistency == ConsistencyOpen && errors.Is(err, meta.ErrNotFound) {
+		return f.cfg.Names.Confirm(ctx, dir, name)
+	}
+	return e, err
+}
+
+// fillEntry answers with an inode. Unless it is current, the kernel is told
+// not to rely on it: a change was announced after the name was asked for, when
+// the kernel had nothing yet that a notice could have made it forget. table.mu
+// is held.
+func (f *FS) fillEntry(n *inode, out *fuse.EntryOut, current bool) {
+	out.NodeId, out.Generation = n.node, n.gen
+	fillAttr(&n.entry, &out.Attr)
+	if current {
+		out.SetEntryTimeout(defaultValid)
+		out.SetAttrTimeout(defaultValid)
+	}
+}
+
+// Forget implements fuse.RawFileSystem.
+func (r *raw) Forget(node, lookups uint64) { r.fs.table.forget(node, lookups) }
+
+// GetAttr implements fuse.RawFileSystem.
+func (r *raw) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	f := r.fs
+	n := f.table.get(in.NodeId)
+	if n == nil {
+		return statusStale
+	}
+	current := true
+	if n.node != rootNode {
+		c := f.newCall(cancel, &in.InHeader, defaultNamesTimeout)
+		defer c.end()
+		var st fuse.Status
+		if current, st = f.revalidate(c, n); st != fuse.OK {
+			return st
+		}
+	}
+	_, e := f.table.where(n)
+	fillAttr(&e, &out.Attr)
+	if current {
+		out.SetTimeout(defaultValid)
+	}
+	return fuse.OK
+}
+
+// revalidate brings the attributes of an inode up to date. current is false
+// when they are the last ones known and may be old.
+func (f *FS) revalidate(ctx context.Context, n *inode) (current bool, st fuse.Status) {
+	dir, known := f.table.where(n)
+	changes := f.table.changesIn(dir)
+	e, err := f.cfg.Names.Lookup(ctx, dir, known.Name)
+	switch {
+	case err == nil && f.table.still(n, &e):
+		f.table.refresh(n, &e)
+		return f.table.changesIn(dir) == changes, fuse.OK
+	case err == nil, errors.Is(err, meta.ErrNotFound):
+		// The name stands for something else now. Whoever has the file open
+		// may still ask for its attributes.
+		f.table.markStale(n, 0)
+		if !f.table.isOpen(n) {
+			return false, statusStale
+		}
+		f.notifier.push(notice{kind: noticeName, dir: dir, name: known.Name})
+		return false, fuse.OK
+	case errors.Is(err, context.Canceled):
+		return false, fuse.EINTR
+	}
+	f.log.Debug("attributes may be old", "name", known.Name, "error", err)
+	return false, fuse.OK
+}
+
+// Readlink implements fuse.RawFileSystem.
+func (r *raw) Readlink(_ <-chan struct{}, header *fuse.InHeader) ([]byte, fuse.Status) {
+	n := r.fs.table.get(header.NodeId)
+	switch {
+	case n == nil:
+		return nil, statusStale
+	case n.kind != meta.KindSymlink:
+		return nil, fuse.EINVAL
+	}
+	_, e := r.fs.table.where(n)
+	return []byte(e.Target), fuse.OK
+}
+
+// Access implements fuse.RawFileSystem. The kernel checks permissions itself
+// (default_permissions).
+func (*raw) Access(<-chan struct{}, *fuse.AccessIn) fuse.Status { return fuse.OK }
+
+// spaceShown is the size statfs shows when nobody knows a better one.
+const spaceShown = 1 << 50
+
+// StatFs implements fuse.RawFileSystem.
+func (r *raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	total, free := int64(spaceShown), int64(0)
+	if r.fs.cfg.Space != nil {
+		total, free = r.fs.cfg.Space()
+	}
+	out.Bsize, out.Frsize = pageSize, pageSize
+	out.Blocks = uint64(max(total, 0)) / pageSize
+	out.Bfree = uint64(max(free, 0)) / pageSize
+	out.Bavail = out.Bfree
+	out.NameLen = meta.NameMax
+	return fuse.OK
+}
