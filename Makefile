@@ -6,6 +6,7 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := build
 MAKEFLAGS   += --no-print-directory
 export PATH := $(PATH):/usr/local/go/bin
+export PYTHONDONTWRITEBYTECODE := 1
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python

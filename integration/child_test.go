@@ -64,7 +64,7 @@ func readPressed(args []string) error {
 			}
 		})
 	}
-	runtime.SetCPUProfileRate(1000)
+	runtime.SetCPUProfileRate(1000) // StartCPUProfile complains and keeps it
 	if err := pprof.StartCPUProfile(io.Discard); err != nil {
 		return err
 	}

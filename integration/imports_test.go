@@ -40,8 +40,10 @@ func packages(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
 	cmd.Dir = ".."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	require.NoError(t, err)
+	require.NoError(t, err, stderr.String())
 	var all []goPackage
 	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
 		var p goPackage
