@@ -1,0 +1,205 @@
+package chunk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ReadError says why a read ended without its bytes. It wraps Kind (one of
+// ErrNoProvider, ErrStalled, ErrDamaged, ErrSourceChanged) and Locate.
+type ReadError struct {
+	Object ObjectID
+	Block  int // the first that is absent
+	Kind   error
+	Waited time.Duration
+	Locate error    // the registry's, when it does not answer
+	Peers  []string // those known, each with its last error
+}
+
+// Error names the object, the block, and what each peer did.
+func (e *ReadError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "read block %d of object %s: %v", e.Block, e.Object.Short(), e.Kind)
+	if e.Waited > 0 {
+		fmt.Fprintf(&b, " after %v", e.Waited.Round(time.Millisecond))
+	}
+	if e.Locate != nil {
+		fmt.Fprintf(&b, "; locate providers: %v", e.Locate)
+	}
+	if len(e.Peers) > 0 {
+		fmt.Fprintf(&b, "; tried %s", strings.Join(e.Peers, ", "))
+	}
+	return b.String()
+}
+
+// Unwrap returns Kind and Locate.
+func (e *ReadError) Unwrap() []error {
+	if e.Locate == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Locate}
+}
+
+// failed draws the conclusions from a flight that brought nothing.
+func (s *swarm) failed(f *flight, err error, now time.Time) {
+	p, g := f.peer, s.e.gate
+	if s.ctx.Err() != nil || f.lost {
+		if f.late {
+			g.with(p.st, func() { p.st.fail(now, errLate, false) })
+		}
+		return
+	}
+	p.lastErr = err
+	switch {
+	case errors.Is(err, ErrNotHeld):
+		p.lacks(f.block)
+		g.with(p.st, func() { p.st.answer(now) })
+		return
+	case errors.Is(err, ErrSourceChanged):
+		p.out, p.outAt = err, now
+		g.with(p.st, func() { p.st.answer(now) })
+	case errors.Is(err, ErrDamaged):
+		s.damaged(f.block, err)
+	case errors.Is(err, errDisowned):
+		p.out, p.outAt = err, now
+		s.e.counts.demoted.Add(1)
+		g.with(p.st, func() { p.st.lied(now, err) })
+	case errors.Is(err, context.DeadlineExceeded):
+		g.with(p.st, func() {
+			p.st.timeouts++
+			p.st.fail(now, err, false)
+		})
+	case errors.Is(err, ErrWrongNode):
+		p.out, p.outAt = err, now
+		s.disc.hurry()
+		g.with(p.st, func() { p.st.fail(now, err, true) })
+	default:
+		g.with(p.st, func() { p.st.fail(now, err, !errors.Is(err, ErrCorrupt)) })
+	}
+	s.e.counts.failures.Add(1)
+	s.e.log.Debug("fetching a block failed", "object", s.o.ID.Short(), "block", f.block, "peer", p.label(), "err", err)
+}
+
+// errLate is why a peer whose block another one brought is given a rest.
+var errLate = errors.New("block came too late")
+
+// damaged ends the waits for a block of which two contents were seen.
+func (s *swarm) damaged(block int, err error) {
+	if !s.board.damaged[block] {
+		s.e.log.Error("a keeper contradicts what was bound", "object", s.o.ID.Short(), "block", block, "err", err)
+	}
+	s.board.damaged[block] = true
+	for w := range s.waiters {
+		if w.all || block >= w.first && block < w.end {
+			s.settle(w, s.failure(block, ErrDamaged, 0))
+		}
+	}
+	delete(s.wants, block)
+	s.board.unqueue(block)
+}
+
+// expire ends the waits that have been without progress for too long, and at
+// once those for a registered source that has changed where nobody else has
+// the block.
+func (s *swarm) expire(now time.Time) {
+	if len(s.waiters) == 0 {
+		return
+	}
+	l := s.e.cfg.Limits
+	changed := s.changed()
+	live, asked := false, false
+	for w := range s.waiters {
+		idle := now.Sub(w.base)
+		if !changed && idle < l.NoProvider {
+			continue
+		}
+		block := s.lacking(w)
+		if changed && !s.disc.locating && !s.board.holder(block) {
+			s.settle(w, s.failure(block, ErrSourceChanged, idle))
+			continue
+		}
+		if idle >= l.NoProvider && !asked {
+			live, asked = s.e.gate.live(s.board.peers, now, l.Stall), true
+		}
+		switch {
+		case idle >= l.NoProvider && !live:
+			s.settle(w, s.failure(block, ErrNoProvider, idle))
+		case idle >= l.Stall:
+			s.settle(w, s.failure(block, ErrStalled, idle))
+		}
+	}
+}
+
+// changed reports whether any peer's registered source has changed.
+func (s *swarm) changed() bool {
+	for _, p := range s.board.peers {
+		if errors.Is(p.out, ErrSourceChanged) {
+			return true
+		}
+	}
+	return false
+}
+
+// forgive lets peers whose source had changed, or that were another node, be
+// asked again by a new read: things may be what they were.
+func (s *swarm) forgive(now time.Time) {
+	for _, p := range s.board.peers {
+		again := errors.Is(p.out, ErrSourceChanged) || errors.Is(p.out, ErrWrongNode)
+		if again && now.Sub(p.outAt) >= firstBackoff {
+			p.out = nil
+		}
+	}
+}
+
+// lacking returns the first block that a waiter still waits for.
+func (s *swarm) lacking(w *waiter) int {
+	if w.all {
+		return max(s.board.firstAbsent(), 0)
+	}
+	for i := w.first; i < w.end; i++ {
+		if !s.board.have.Has(i) && w.parts[i] == nil {
+			return i
+		}
+	}
+	return w.first
+}
+
+func (s *swarm) failure(block int, kind error, waited time.Duration) error {
+	e := &ReadError{Object: s.o.ID, Block: block, Kind: kind, Waited: waited, Locate: s.disc.locateErr}
+	if len(s.board.peers) == 0 && e.Locate == nil && s.disc.locating {
+		e.Locate = errSilent
+	}
+	for _, p := range s.board.peers {
+		if len(e.Peers) == 8 {
+			e.Peers = append(e.Peers, fmt.Sprintf("and %d more", len(s.board.peers)-8))
+			break
+		}
+		e.Peers = append(e.Peers, p.label()+p.state(block))
+	}
+	return e
+}
+
+var errSilent = errors.New("the registry has not answered")
+
+func (p *peer) label() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return p.Node.Short()
+}
+
+func (p *peer) state(block int) string {
+	switch {
+	case p.out != nil:
+		return " (" + p.out.Error() + ")"
+	case p.lastErr != nil:
+		return " (" + p.lastErr.Error() + ")"
+	case p.news && !p.have.Has(block):
+		return " (does not have it)"
+	default:
+		return " (no answer)"
+	}
+}

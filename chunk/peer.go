@@ -1,0 +1,84 @@
+package chunk
+
+import "time"
+
+// peer is another node as one object sees it.
+type peer struct {
+	Peer
+	st     *standing
+	keeper bool
+	hint   bool   // the registry says it has all of it
+	news   bool   // have is what it said itself
+	have   Bitmap // once news came
+	lack   int    // blocks not in it
+	out    error  // why it is not asked again for this object
+	outAt  time.Time
+
+	listed    bool // by the registry, the last time it was asked
+	following bool
+	unfollow  func()
+	followed  int       // times following failed in a row
+	followAt  time.Time // not again before
+	lastErr   error
+}
+
+// holds reports whether the peer is thought to have the block. Before it has
+// said anything itself, the registry's hint is enough for a demanded block:
+// that saves a round trip; and for all others when it cannot be followed.
+func (p *peer) holds(block int, speculative bool) bool {
+	switch {
+	case p.out != nil:
+		return false
+	case p.news:
+		return p.have.Has(block)
+	default:
+		return p.hint && (!speculative || p.followed > 0)
+	}
+}
+
+// might reports whether the peer can have the block for all we know.
+func (p *peer) might(block int) bool {
+	return p.out == nil && (!p.news || p.have.Has(block))
+}
+
+// partial reports whether the peer is still fetching the object itself.
+func (p *peer) partial() bool {
+	if p.news {
+		return p.lack > 0
+	}
+	return !p.hint
+}
+
+// heard notes news from the peer; false if it makes no sense.
+func (p *peer) heard(a Availability, blocks int) bool {
+	if a.Full {
+		if a.Have.Len() != blocks {
+			return false
+		}
+		p.have, p.news = a.Have, true
+		p.lack = blocks - a.Have.Count()
+	} else if !p.news {
+		return false
+	}
+	for _, b := range a.Added {
+		if b < 0 || b >= blocks {
+			return false
+		}
+		if !p.have.Has(b) {
+			p.have.Set(b)
+			p.lack--
+		}
+	}
+	p.keeper = p.keeper || a.Keeper
+	p.followed = 0
+	return true
+}
+
+// lacks notes that the peer does not have the block after all.
+func (p *peer) lacks(block int) {
+	p.hint = false
+	if p.news && p.have.Has(block) {
+		p.have.Clear(block)
+		p.lack++
+	}
+}

@@ -1,0 +1,85 @@
+package chunk
+
+import (
+	"slices"
+	"time"
+)
+
+// pick returns the best peer to ask for a block: one that has it, is not in
+// penalty, and will be done with what it was asked for soonest. crowded says
+// that there are such peers and all of them have enough to do. With other,
+// a peer that has the block in flight already does not count.
+func (b *board) pick(block int, speculative, other bool, now time.Time) (best *peer, crowded bool) {
+	rate := b.fastest()
+	var cost float64
+	ties := 0
+	for _, p := range b.peers {
+		if !p.holds(block, speculative) || !p.st.usable(now) || other && b.asked(p, block) {
+			continue
+		}
+		if !p.st.room(speculative) {
+			crowded = true
+			continue
+		}
+		c := p.cost(rate)
+		switch {
+		case best == nil || c < cost:
+			best, cost, ties = p, c, 1
+		case c == cost:
+			if ties++; b.rng.IntN(ties) == 0 {
+				best = p
+			}
+		}
+	}
+	if best == nil && !crowded && !speculative && !other {
+		best = b.lastResort(block, now)
+	}
+	return best, crowded
+}
+
+// cost estimates when one more block from the peer would be here. A peer
+// nobody knows yet is taken to be as fast as the fastest, so that it is tried;
+// one that cannot be followed is likely gone.
+func (p *peer) cost(fastest float64) float64 {
+	rate := p.st.rate
+	if rate == 0 {
+		rate = fastest
+	}
+	c := float64(p.st.flights+1) / rate
+	if p.followed > 0 {
+		c *= 4
+	}
+	return c
+}
+
+// fastest returns the best rate known of any peer, 1 if none is.
+func (b *board) fastest() float64 {
+	r := 0.0
+	for _, p := range b.peers {
+		r = max(r, p.st.rate)
+	}
+	if r == 0 {
+		return 1
+	}
+	return r
+}
+
+// lastResort returns a holder that is in penalty, for a demanded block that
+// nobody else has: whoever waits must not fail while the only provider, back
+// again, sits out a long back-off. The one that failed longest ago is first.
+func (b *board) lastResort(block int, now time.Time) *peer {
+	var best *peer
+	for _, p := range b.peers {
+		if !p.holds(block, false) || !p.st.probe(now) {
+			continue
+		}
+		if best == nil || p.st.failedAt.Before(best.st.failedAt) {
+			best = p
+		}
+	}
+	return best
+}
+
+func (b *board) asked(p *peer, block int) bool {
+	return slices.ContainsFunc(b.flights, func(f *flight) bool { return f.peer == p && f.block == block })
+}

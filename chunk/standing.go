@@ -1,0 +1,145 @@
+package chunk
+
+import (
+	"slices"
+	"time"
+)
+
+// standing is what this node knows of another one over all objects. It is
+// guarded by the gate's mutex; times are passed in.
+type standing struct {
+	node        NodeID
+	name        string
+	incarnation uint64
+
+	flights int     // blocks asked for and not here yet
+	share   int     // how many of those it is given
+	rate    float64 // bytes per second, all flights together; 0: unknown
+	typical time.Duration
+
+	strikes  int       // failures in a row
+	until    time.Time // nothing is asked before
+	failedAt time.Time
+	banned   time.Time // nothing at all before: it lied
+	answered time.Time // when anything last came from it
+	dead     bool      // the last thing it did was to fail outright
+	timeouts int
+
+	received int64
+	blocks   int64
+	lastErr  error
+}
+
+// usable reports whether the peer may be asked now.
+func (st *standing) usable(now time.Time) bool {
+	return !now.Before(st.until) && !now.Before(st.banned)
+}
+
+// probe reports whether the peer may be asked for want of any other: not more
+// often than once in a while, whatever its back-off.
+func (st *standing) probe(now time.Time) bool {
+	return st.flights == 0 && now.Sub(st.failedAt) >= firstBackoff && !now.Before(st.banned)
+}
+
+// live reports whether the peer answered within d and has not failed since.
+func (st *standing) live(now time.Time, d time.Duration) bool {
+	return !st.dead && !st.answered.IsZero() && now.Sub(st.answered) < d
+}
+
+func (st *standing) room(speculative bool) bool {
+	if speculative {
+		return st.flights < st.share
+	}
+	return st.flights < st.share+demandExtra
+}
+
+// answer notes that anything came from the peer.
+func (st *standing) answer(now time.Time) {
+	st.answered, st.dead = now, false
+}
+
+// good notes n bytes that took d. A peer whose blocks take little time gets
+// more at once: otherwise asking would cost more than sending.
+func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
+	st.answer(now)
+	st.strikes, st.timeouts, st.until = 0, 0, time.Time{}
+	st.received += n
+	st.blocks++
+	d = max(d, time.Microsecond)
+	r := float64(n) * float64(max(st.flights, 1)) / d.Seconds()
+	if st.rate == 0 {
+		st.rate, st.typical = r, d
+	} else {
+		st.rate += (r - st.rate) / 4
+		st.typical += (d - st.typical) / 4
+	}
+	switch {
+	case st.share < l.PerPeer:
+		st.share++
+	case d < 20*time.Millisecond:
+		st.share = min(st.share+1, l.PerPeerMax)
+	case d > 100*time.Millisecond && st.share > l.PerPeer:
+		st.share--
+	}
+}
+
+// fail notes a failure: nothing for a second, then two, up to half a minute.
+// Flights that fail together count once.
+func (st *standing) fail(now time.Time, err error, outright bool) {
+	st.lastErr, st.failedAt = err, now
+	st.dead = st.dead || outright
+	st.share = max(1, st.share/2)
+	if now.Before(st.until) {
+		return
+	}
+	st.until = now.Add(backoff(st.strikes))
+	st.strikes++
+}
+
+// late notes a block that takes too long: one at a time until it delivers.
+func (st *standing) late() { st.share = 1 }
+
+// lied notes bytes that a keeper disowned.
+func (st *standing) lied(now time.Time, err error) {
+	st.lastErr, st.failedAt, st.banned = err, now, now.Add(lieBackoff)
+}
+
+// reborn forgets the failures of an earlier run of the node.
+func (st *standing) reborn(incarnation uint64, l Limits) {
+	st.incarnation = incarnation
+	st.strikes, st.timeouts, st.until, st.failedAt = 0, 0, time.Time{}, time.Time{}
+	st.dead, st.answered, st.share = false, time.Time{}, l.PerPeer
+}
+
+// timeout returns how long one fetch from the peer may take: generous against
+// what it usually takes, and doubled each time it ran out, so that the
+// slowest link delivers in the end while a frozen one does not hold a slot.
+func (st *standing) timeout() time.Duration {
+	t := firstTimeout << min(st.timeouts, 4)
+	return min(max(t, 8*st.typical), maxTimeout)
+}
+
+func backoff(strikes int) time.Duration {
+	return min(firstBackoff<<min(strikes, 5), maxBackoff)
+}
+
+// typicals remembers how long the last blocks took.
+type typicals struct {
+	ring [32]time.Duration
+	n    int
+}
+
+func (t *typicals) add(d time.Duration) {
+	t.ring[t.n%len(t.ring)] = d
+	t.n++
+}
+
+func (t *typicals) median() time.Duration {
+	n := min(t.n, len(t.ring))
+	if n == 0 {
+		return 0
+	}
+	s := t.ring
+	slices.Sort(s[:n])
+	return s[n/2]
+}
