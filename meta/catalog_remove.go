@@ -67,6 +67,19 @@ func (c *Catalog) DiscardDir(ctx context.Context, id InodeID) error {
 	return err
 }
 
+// DiscardTree removes a directory that no name leads to, and all under it.
+func (c *Catalog) DiscardTree(ctx context.Context, id InodeID) error {
+	r := &treeRemoval{c: c, want: func(string, Entry) bool { return true }, removed: func(string, Entry) {}}
+	_, err := c.List(ctx, id, func(page []Entry) error { return r.entries(ctx, id, "", page) })
+	if err == nil {
+		err = c.DiscardDir(ctx, id)
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("discard directory %x: %w", uint64(id), err)
+	}
+	return nil
+}
+
 // Removed counts what RemoveTree did.
 type Removed struct {
 	Files int64 // files and symlinks removed

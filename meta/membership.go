@@ -36,6 +36,9 @@ func (c *Catalog) JoinNode(ctx context.Context, info NodeInfo, ttl time.Duration
 	if err := m.join(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.enroll(ctx, info); err != nil {
+		return nil, err
+	}
 	return m, nil
 }
 
