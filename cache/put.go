@@ -1,0 +1,224 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"golang.org/x/sys/unix"
+)
+
+// preallocMin is the least write for which allocating first pays.
+const preallocMin = 256 << 10
+
+// put stores a verified block. Blocks go their own way: only puts of the same
+// one wait for each other.
+func (f *file) put(block int, data []byte, sum uint32) error {
+	if !f.inRange(block) || int64(len(data)) != f.obj.Block(block).Len {
+		return fmt.Errorf("put block %d of object %s: %d bytes do not fit: %w", block, f.obj.ID.Short(), len(data), chunk.ErrCorrupt)
+	}
+	for !f.Has(block) {
+		wait, mine := f.claim(block)
+		if !mine {
+			if wait != nil {
+				<-wait
+			}
+			continue
+		}
+		err := f.write(block, data, sum)
+		f.mu.Lock()
+		delete(f.writing, block)
+		f.mu.Unlock()
+		close(wait)
+		return err
+	}
+	return nil
+}
+
+// claim makes the caller the one who writes a block, or returns what to wait
+// for (nil: it is there already).
+func (f *file) claim(block int) (wait chan struct{}, mine bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Has(block) {
+		return nil, false
+	}
+	if wait := f.writing[block]; wait != nil {
+		return wait, false
+	}
+	wait = make(chan struct{})
+	f.writing[block] = wait
+	return wait, true
+}
+
+// write puts a claimed block on disk and then into the map.
+func (f *file) write(block int, data []byte, sum uint32) error {
+	if f.c.life.Err() != nil {
+		return fmt.Errorf("put block %d of object %s: %w", block, f.obj.ID.Short(), chunk.ErrClosed)
+	}
+	if !f.root.usable() {
+		return fmt.Errorf("put block %d of object %s: %w: the disk is failing", block, f.obj.ID.Short(), chunk.ErrNoSpace)
+	}
+	need := roundUp(int64(len(data)))
+	if err := f.c.reserve(f.root, need); err != nil {
+		return fmt.Errorf("put block %d of object %s: %w", block, f.obj.ID.Short(), err)
+	}
+	err := f.pwrite(block, data)
+	if errors.Is(err, unix.ENOSPC) && f.c.makeRoom(f.root, need, true) > 0 {
+		err = f.pwrite(block, data)
+	}
+	if err == nil {
+		err = f.record(block, sum)
+	}
+	if err != nil {
+		f.c.used.Add(-need)
+		f.root.used.Add(-need)
+		return f.root.diskError(fmt.Sprintf("put block %d", block), f.obj.ID, err)
+	}
+	f.used.Add(need)
+	f.root.worked()
+	f.soil(need)
+	return nil
+}
+
+func (f *file) pwrite(block int, data []byte) error {
+	off := int64(block) * f.obj.BlockSize
+	if f.root.prealloc && len(data) >= preallocMin {
+		err := unix.Fallocate(int(f.data.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, int64(len(data)))
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	_, err := f.c.writeAt(f.data, data, off)
+	return err
+}
+
+// record notes a block whose bytes are on disk.
+func (f *file) record(block int, sum uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g, bit := f.locate(block)
+	g.sums[block%groupBlocks].Store(sum)
+	w := g.bits()
+	w.have |= bit
+	return f.publish(block/groupBlocks, w)
+}
+
+// publish writes a group that has gained blocks. f.mu is held.
+func (f *file) publish(i int, w groupBits) error {
+	gained := int64(bits.OnesCount64(w.have &^ f.groups[i].have.Load()))
+	last := f.missing.Load() == gained
+	if last {
+		if err := f.data.Chmod(0o444); err != nil {
+			return err
+		}
+	}
+	if err := f.writeGroup(i, w); err != nil {
+		return err
+	}
+	if last {
+		// The blocks count even if the seal cannot be written: a map
+		// that is full and not sealed is sealed when it is next opened.
+		f.head.sealed = true
+		if err := f.writeHeader(); err != nil {
+			f.root.failed(err)
+		}
+	}
+	f.missing.Add(-gained)
+	return nil
+}
+
+// putZero records blocks of zeros without writing them.
+func (f *file) putZero(blocks chunk.Bitmap) error {
+	if blocks.Len() != f.obj.Blocks() {
+		return fmt.Errorf("put zeros of object %s: a map of %d blocks for %d: %w", f.obj.ID.Short(), blocks.Len(), f.obj.Blocks(), chunk.ErrCorrupt)
+	}
+	if f.c.life.Err() != nil {
+		return fmt.Errorf("put zeros of object %s: %w", f.obj.ID.Short(), chunk.ErrClosed)
+	}
+	if !f.root.usable() {
+		return fmt.Errorf("put zeros of object %s: %w: the disk is failing", f.obj.ID.Short(), chunk.ErrNoSpace)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	hole, added := int64(-1), false // no data before hole, as far as we looked
+	for i := range f.groups {
+		add := f.absentOf(i, blocks)
+		if add == 0 {
+			continue
+		}
+		if err := f.clearRuns(i, add, &hole); err != nil {
+			return f.root.diskError("put zeros", f.obj.ID, err)
+		}
+		w := f.groups[i].bits()
+		w.have |= add
+		w.zero |= add
+		if err := f.publish(i, w); err != nil {
+			return f.root.diskError("put zeros", f.obj.ID, err)
+		}
+		added = true
+	}
+	if added {
+		f.soilLocked(sectorSize)
+	}
+	return nil
+}
+
+// absentOf returns the blocks of group i that are in the set, absent, and not
+// being written.
+func (f *file) absentOf(i int, blocks chunk.Bitmap) uint64 {
+	have := f.groups[i].have.Load()
+	var add uint64
+	for k := range groupBlocks {
+		b := i*groupBlocks + k
+		if have&(1<<k) == 0 && blocks.Has(b) && f.writing[b] == nil {
+			add |= 1 << k
+		}
+	}
+	return add
+}
+
+// clearRuns makes sure that the blocks read as zeros: an earlier put may have
+// failed, or died, half way. hole is where the last look saw data next.
+func (f *file) clearRuns(i int, add uint64, hole *int64) error {
+	for add != 0 {
+		first := bits.TrailingZeros64(add)
+		n := bits.TrailingZeros64(^(add >> first))
+		add &^= (1<<n - 1) << first
+		from := f.obj.Block(i*groupBlocks + first).Off
+		to := f.obj.Block(i*groupBlocks + first + n - 1).End()
+		if *hole >= to {
+			continue
+		}
+		next, err := nextData(f.data, from)
+		if err != nil {
+			return err
+		}
+		*hole = next
+		if next >= to {
+			continue
+		}
+		if err := f.clear(from, to-from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear makes a range read as zeros. The file is not complete, so no handle
+// that we do not know of reads it.
+func (f *file) clear(off, n int64) error {
+	err := unix.Fallocate(int(f.data.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	for n > 0 {
+		k := min(n, int64(len(zeroPage)))
+		if _, err := f.c.writeAt(f.data, zeroPage[:k], off); err != nil {
+			return err
+		}
+		off, n = off+k, n-k
+	}
+	return nil
+}
