@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"time"
 )
 
 // Config is what an Engine is made of. Time is taken from package time.
@@ -18,6 +19,8 @@ type Config struct {
 	Scout     Scout
 	Facts     Facts
 	Limits    Limits
+	// NoPrefetch fetches what is read and nothing else, but for FetchAll.
+	NoPrefetch bool
 	// OnComplete is called once when all blocks of an object that was
 	// incomplete when it was opened are here. No lock is held; it must not
 	// block, nor call Close of the Engine.
@@ -133,23 +136,34 @@ func (e *Engine) part(s *swarm) {
 	e.mu.Lock()
 	s.readers--
 	last := s.readers == 0
+	if last {
+		s.unread = time.Now()
+	}
 	e.mu.Unlock()
 	if last {
 		s.poke()
 	}
 }
 
-// unread reports whether a swarm has no readers. With retire, it is then
-// taken out of the engine, so that the next Open makes another.
-func (e *Engine) unread(s *swarm, retire bool) bool {
+// unread returns since when a swarm has had no readers; zero if it has some.
+func (e *Engine) unread(s *swarm) time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.readers > 0 {
+		return time.Time{}
+	}
+	return s.unread
+}
+
+// retire takes a swarm without readers out of the engine, so that the next
+// Open makes another; false if it has readers.
+func (e *Engine) retire(s *swarm) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s.readers > 0 {
 		return false
 	}
-	if retire {
-		e.drop(s)
-	}
+	e.drop(s)
 	return true
 }
 

@@ -28,11 +28,13 @@ type swarm struct {
 	storeAt  atomic.Int64  // unix ns before which storing is not tried
 	here     atomic.Int64  // bytes that are here
 
-	wake    chan struct{}
-	mu      sync.Mutex
-	inbox   []func(now time.Time)
-	moved   []int // blocks that readers went on to
-	readers int   // guarded by e.mu
+	wake  chan struct{}
+	mu    sync.Mutex
+	inbox []func(now time.Time)
+	moved []int // blocks that readers went on to
+
+	readers int       // guarded by e.mu
+	unread  time.Time // guarded by e.mu; when the last reader left
 
 	// What follows belongs to the loop.
 	board     *board
@@ -43,7 +45,6 @@ type swarm struct {
 	alls      int       // waiters for the whole object
 	allsUntil time.Time // whole for a while after the last of them left
 	read      bool      // enough was read: whole from now on
-	unread    time.Time // since when there is no reader; zero: there is
 	sums      map[int]uint32
 	told      bool // a whole chunk was announced
 	putErr    error
@@ -189,12 +190,12 @@ func (s *swarm) step(now time.Time) {
 func (s *swarm) ramp(now time.Time) {
 	b := s.board
 	b.distinct = s.reads.distinct.Load()
-	if !s.read && b.distinct >= s.e.cfg.Limits.wholeAfter(s.o) {
+	if !s.read && !s.e.cfg.NoPrefetch && b.distinct >= s.e.cfg.Limits.wholeAfter(s.o) {
 		s.read = true
 		s.ramped.Store(true)
 	}
 	b.whole = s.read || s.alls > 0 || now.Before(s.allsUntil)
-	b.held = s.uncached.Load() || s.disc.zeros == zerosAsked
+	b.held = s.uncached.Load() || s.disc.zeros == zerosAsked || s.e.cfg.NoPrefetch && s.alls == 0
 	if s.alls > 0 && len(b.flights) == 0 && len(b.queue) == 0 {
 		// Whoever gets all of it is not left to the back-offs of peers.
 		if i := b.absentee(); i >= 0 {
@@ -229,22 +230,20 @@ func (s *swarm) pause(now time.Time) time.Duration {
 	case s.needed(now) || len(s.wants) > 0 || s.disc.following > 0:
 		return idleTick
 	}
-	if !s.unread.IsZero() {
-		return max(s.unread.Add(s.e.cfg.Limits.Grace).Sub(now), time.Millisecond)
+	if t := s.e.unread(s); !t.IsZero() {
+		return max(t.Add(s.e.cfg.Limits.Grace).Sub(now), time.Millisecond)
 	}
 	return 0
 }
 
-// over reports whether nobody has needed the swarm for the grace period.
+// over reports whether nobody has needed the swarm for the grace period; it is
+// then out of the engine.
 func (s *swarm) over(now time.Time) bool {
-	if len(s.waiters) > 0 || !s.e.unread(s, false) {
-		s.unread = time.Time{}
+	if len(s.waiters) > 0 {
 		return false
 	}
-	if s.unread.IsZero() {
-		s.unread = now
-	}
-	return now.Sub(s.unread) >= s.e.cfg.Limits.Grace && s.e.unread(s, true)
+	t := s.e.unread(s)
+	return !t.IsZero() && now.Sub(t) >= s.e.cfg.Limits.Grace && s.e.retire(s)
 }
 
 // end stops what is under way and closes the file.
