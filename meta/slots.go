@@ -109,10 +109,11 @@ type Slots interface {
 	// ErrConflict. It returns the slot's new version. An error other than
 	// ErrConflict may mean that the changes were made.
 	Apply(ctx context.Context, slot Slot, conds []If, sets []Set) (uint64, error)
-	// Watch calls on for every change of the slot after version since, in
-	// order, until ctx ends (nil) or events were lost (ErrGap). It keeps
-	// trying while the store is down. Calls of on do not overlap.
-	Watch(ctx context.Context, slot Slot, since uint64, on func(Event)) error
+	// Watch calls on with every change of the slot after version since, in
+	// order, until ctx ends (nil) or events were lost (ErrGap). The events
+	// of one Apply come in one call, so that a version is never half seen.
+	// It keeps trying while the store is down. Calls of on do not overlap.
+	Watch(ctx context.Context, slot Slot, since uint64, on func([]Event)) error
 	// Lease writes a record that vanishes ttl after its last renewal.
 	// conds are as in Apply.
 	Lease(ctx context.Context, key Key, value []byte, ttl time.Duration, conds []If) (Lease, error)

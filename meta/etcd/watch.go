@@ -16,7 +16,7 @@ import (
 const watchPause = 200 * time.Millisecond
 
 // Watch implements meta.Slots.
-func (s *Store) Watch(ctx context.Context, slot meta.Slot, since uint64, on func(meta.Event)) error {
+func (s *Store) Watch(ctx context.Context, slot meta.Slot, since uint64, on func([]meta.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -47,7 +47,7 @@ type watch struct {
 	slot  meta.Slot
 	since uint64 // slot version after the last event told
 	from  int64  // revision to watch from
-	on    func(meta.Event)
+	on    func([]meta.Event)
 }
 
 // run watches from w.from until the watch breaks.
@@ -84,7 +84,11 @@ func (w *watch) run(ctx context.Context) error {
 }
 
 func (w *watch) tell(events []*clientv3.Event) {
+	if len(events) == 0 {
+		return
+	}
 	cut := len(w.s.fields(w.slot))
+	out := make([]meta.Event, 0, len(events))
 	for _, e := range events {
 		ev := meta.Event{
 			Record:      meta.Record{Slot: w.slot, Field: string(e.Kv.Key[cut:]), Version: uint64(e.Kv.ModRevision)},
@@ -94,8 +98,9 @@ func (w *watch) tell(events []*clientv3.Event) {
 			ev.Value = present(e.Kv.Value)
 		}
 		w.since, w.from = ev.SlotVersion, e.Kv.ModRevision+1
-		w.on(ev)
+		out = append(out, ev)
 	}
+	w.on(out)
 }
 
 // resume finds where to watch from after the store forgot w.from. That is no

@@ -251,7 +251,7 @@ func (sl *slot) forget(n int) {
 }
 
 // Watch implements meta.Slots.
-func (s *Store) Watch(ctx context.Context, name meta.Slot, since uint64, on func(meta.Event)) error {
+func (s *Store) Watch(ctx context.Context, name meta.Slot, since uint64, on func([]meta.Event)) error {
 	for {
 		s.db.mu.Lock()
 		sl := s.db.slot(name)
@@ -267,14 +267,9 @@ func (s *Store) Watch(ctx context.Context, name meta.Slot, since uint64, on func
 		if gap {
 			return fmt.Errorf("watch %s since %d: %w", name, since, meta.ErrGap)
 		}
-		for _, e := range events {
-			if ctx.Err() != nil || s.ctx.Err() != nil {
-				return nil
-			}
-			on(e)
-			since = e.SlotVersion
-		}
-		if len(events) > 0 {
+		if len(events) > 0 && ctx.Err() == nil && s.ctx.Err() == nil {
+			on(events)
+			since = events[len(events)-1].SlotVersion
 			continue
 		}
 		select {

@@ -1,0 +1,283 @@
+package meta
+
+import (
+	"container/list"
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+)
+
+// knowledge is what memory says of a name.
+type knowledge int
+
+const (
+	unknown knowledge = iota
+	present
+	absent // its directory is wholly known, and the name is not in it
+)
+
+// known is a single name in the cache of names. It holds only while d is the
+// directory's cache and gen its generation.
+type known struct {
+	d     *dirCache
+	gen   uint64
+	entry Entry
+}
+
+// dirCache is one watched directory.
+type dirCache struct {
+	id     InodeID
+	ctx    context.Context // ends when it is evicted, or the View closed
+	cancel context.CancelFunc
+
+	// Guarded by View.mu.
+	elem *list.Element
+	size int // entries counted against the limit
+
+	mu      sync.Mutex
+	state   dirState
+	gen     uint64        // grows when what was known became void
+	version uint64        // of the directory, as far as the watch has told
+	moved   chan struct{} // closed and replaced when version grows
+	listing *listing      // nil: not wholly known
+	loading bool          // a listing is being read; events are kept in pending
+	pending []DirEvent
+}
+
+// dirState says whether what the store says may be remembered.
+type dirState int
+
+const (
+	dirNew   dirState = iota // not watched yet
+	dirReady                 // watched: every change after version is told
+	dirLost                  // events were lost; not watched
+)
+
+// dir returns the cache of a directory, made if there is none, and marks it as
+// just used. It returns nil when the View is closed.
+func (v *View) dir(id InodeID) *dirCache {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return nil
+	}
+	d := v.dirs[id]
+	if d == nil {
+		d = &dirCache{id: id, moved: make(chan struct{})}
+		d.ctx, d.cancel = context.WithCancel(v.ctx)
+		d.elem = v.lru.PushFront(d)
+		v.dirs[id] = d
+		v.evict(d)
+	} else {
+		v.lru.MoveToFront(d.elem)
+	}
+	return d
+}
+
+// known returns the cache of a directory if there is one.
+func (v *View) known(id InodeID) *dirCache {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d := v.dirs[id]
+	if d != nil {
+		v.lru.MoveToFront(d.elem)
+	}
+	return d
+}
+
+// evict lets go of the directories used longest ago while there are too many,
+// but not of keep. Their watches tell the gap. v.mu is held.
+func (v *View) evict(keep *dirCache) {
+	for el := v.lru.Back(); el != nil && (len(v.dirs) > v.cfg.MaxDirs || v.entries > v.cfg.MaxEntries); {
+		d := el.Value.(*dirCache)
+		el = el.Prev()
+		if d == keep {
+			continue
+		}
+		v.lru.Remove(d.elem)
+		delete(v.dirs, d.id)
+		v.entries -= d.size
+		d.cancel()
+	}
+}
+
+// resize counts the entries that d holds now.
+func (v *View) resize(d *dirCache, size int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.dirs[d.id] != d {
+		return
+	}
+	v.entries += size - d.size
+	d.size = size
+	v.evict(d)
+}
+
+// nameKey is the key of a name in the cache of names.
+func nameKey(dir InodeID, name string) string {
+	b := make([]byte, 0, 8+NameMax)
+	b = binary.BigEndian.AppendUint64(b, uint64(dir))
+	return string(append(b, name...))
+}
+
+// recall returns what memory knows of a name, and keeps right.
+func (v *View) recall(dir InodeID, name string) (Entry, knowledge) {
+	d := v.known(dir)
+	if d == nil {
+		return Entry{}, unknown
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return v.recallFrom(d, name)
+}
+
+// recallFrom is recall with d.mu held.
+func (v *View) recallFrom(d *dirCache, name string) (Entry, knowledge) {
+	if d.listing != nil {
+		if e, ok := d.listing.get(name); ok {
+			return e, present
+		}
+		return Entry{}, absent
+	}
+	k, ok := v.names.Get(nameKey(d.id, name))
+	if !ok || k.d != d || k.gen != d.gen || d.state != dirReady {
+		return Entry{}, unknown
+	}
+	return k.entry, present
+}
+
+// learn remembers what the store said of a name when the directory had version
+// at; a nil entry: it is not there. The first word of a directory starts its
+// watch.
+func (v *View) learn(dir InodeID, name string, e *Entry, at uint64) {
+	if v.learnNow(dir, name, e, at) {
+		return // the table holds it, too
+	}
+	if e != nil {
+		v.local.Put(dir, *e)
+	} else {
+		v.local.Remove(dir, name)
+	}
+}
+
+// learnNow reports whether it was known before.
+func (v *View) learnNow(dir InodeID, name string, e *Entry, at uint64) (knew bool) {
+	d := v.dir(dir)
+	if d == nil {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == dirNew {
+		v.startWatch(d, at)
+	}
+	old, know := v.recallFrom(d, name)
+	if e == nil {
+		knew = know == absent
+	} else {
+		knew = know == present && old == *e
+	}
+	// An older word than the watch has told may be wrong by now.
+	switch {
+	case d.state != dirReady || at < d.version:
+	case d.listing != nil:
+		d.listing.set(name, e, at, at > d.version)
+	case e == nil:
+		v.names.Del(nameKey(dir, name))
+	case !knew:
+		v.names.Set(nameKey(dir, name), known{d: d, gen: d.gen, entry: *e}, int64(nameCost+len(name)+len(e.Target)))
+	}
+	return knew
+}
+
+// startWatch begins to watch after a version. d.mu is held.
+func (v *View) startWatch(d *dirCache, since uint64) {
+	d.state, d.version = dirReady, since
+	// Not v.spawn, which takes v.mu: that comes before d.mu. The caller is a
+	// goroutine that Close waits for, so the group is not empty.
+	v.wg.Go(func() { v.watch(d, since) })
+}
+
+// watch keeps d right until it is evicted or the View closed.
+func (v *View) watch(d *dirCache, since uint64) {
+	for {
+		err := v.cat.Watch(d.ctx, d.id, since, func(at uint64, events []DirEvent) { v.take(d, at, events) })
+		if d.ctx.Err() != nil {
+			break
+		}
+		if !errors.Is(err, ErrGap) {
+			v.log.Error("watch of a directory ended", "err", err)
+		}
+		v.lose(d)
+		var ok bool
+		if since, ok = v.restart(d); !ok {
+			break
+		}
+		v.cfg.OnChange(Change{Dir: d.id, Gap: true})
+	}
+	if v.ctx.Err() == nil { // evicted: changes will not be told any more
+		v.cfg.OnChange(Change{Dir: d.id, Gap: true})
+	}
+}
+
+// lose voids what is known of d after a gap.
+func (v *View) lose(d *dirCache) {
+	d.mu.Lock()
+	d.state = dirLost
+	d.gen++
+	d.listing, d.pending = nil, nil
+	d.mu.Unlock()
+	v.resize(d, 0)
+	v.local.ForgetDir(d.id)
+}
+
+// restart finds a version to watch from, however long the store is away.
+func (v *View) restart(d *dirCache) (since uint64, ok bool) {
+	for {
+		ctx, cancel := context.WithTimeout(d.ctx, v.cfg.Timeout)
+		since, err := v.cat.DirVersion(ctx, d.id)
+		cancel()
+		v.health.report(err)
+		if err == nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.state, d.version = dirReady, since
+			return since, true
+		}
+		select {
+		case <-d.ctx.Done():
+			return 0, false
+		case <-time.After(probePause):
+		}
+	}
+}
+
+// take takes a change in and tells it.
+func (v *View) take(d *dirCache, at uint64, events []DirEvent) {
+	d.mu.Lock()
+	for _, ev := range events {
+		switch {
+		case d.listing != nil:
+			d.listing.apply(ev)
+		default:
+			v.names.Del(nameKey(d.id, ev.Name))
+		}
+	}
+	if d.loading {
+		d.pending = append(d.pending, events...)
+	}
+	d.version = at
+	close(d.moved)
+	d.moved = make(chan struct{})
+	d.mu.Unlock()
+	for _, ev := range events {
+		if ev.Gone {
+			v.local.Remove(d.id, ev.Name)
+		} else {
+			v.local.Put(d.id, ev.Entry)
+		}
+		v.cfg.OnChange(Change{Dir: d.id, Name: ev.Name})
+	}
+}

@@ -1,0 +1,196 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// List returns the entries of a directory, sorted by name. The slice is shared:
+// nobody may change it. From memory if the directory is wholly known there,
+// which under ConsistencyOpen one read of its version confirms; else read from
+// the store. Errors as of Lookup; a directory that was removed is empty.
+func (v *View) List(ctx context.Context, dir InodeID) ([]Entry, error) {
+	entries, err := v.list(ctx, dir)
+	if err == nil {
+		return entries, nil
+	}
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) {
+		if entries, ok := v.rememberList(dir); ok {
+			return entries, nil
+		}
+	}
+	return nil, fmt.Errorf("list directory %016x: %w", uint64(dir), err)
+}
+
+func (v *View) list(ctx context.Context, dir InodeID) ([]Entry, error) {
+	if v.health.down() {
+		if entries, ok := v.rememberList(dir); ok {
+			return entries, nil
+		}
+		if err := v.health.await(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if d := v.known(dir); d != nil && d.whole() {
+		at, err := v.confirmedVersion(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		if entries, ok := d.reach(ctx, at); ok {
+			return entries, nil
+		}
+	}
+	return v.loads.do(ctx, dir, func() ([]Entry, error) { return v.load(dir) })
+}
+
+// confirmedVersion returns the version that a listing from memory must have.
+func (v *View) confirmedVersion(ctx context.Context, d *dirCache) (uint64, error) {
+	if v.cfg.Consistency == ConsistencyWatch {
+		return 0, nil
+	}
+	return v.versions.do(ctx, d.id, func() (uint64, error) {
+		ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
+		defer cancel()
+		at, err := v.cat.DirVersion(ctx, d.id)
+		v.health.report(err)
+		return at, err
+	})
+}
+
+// rememberList answers for a store that is out of reach.
+func (v *View) rememberList(dir InodeID) ([]Entry, bool) {
+	entries, ok := []Entry(nil), false
+	if d := v.known(dir); d != nil {
+		entries, ok = d.reach(v.ctx, 0)
+	}
+	if !ok {
+		entries, ok = v.local.List(dir)
+	}
+	if ok {
+		v.health.stale.Add(1)
+	}
+	return entries, ok
+}
+
+// whole reports whether the directory is wholly known.
+func (d *dirCache) whole() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.listing != nil
+}
+
+// held returns how many entries the listing holds.
+func (d *dirCache) held() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listing == nil {
+		return 0
+	}
+	return len(d.listing.base)
+}
+
+// reach returns the listing once it has come to version at; false if the
+// directory is not wholly known, or its watch lags too far behind.
+func (d *dirCache) reach(ctx context.Context, at uint64) ([]Entry, bool) {
+	t := time.NewTimer(catchUp)
+	defer t.Stop()
+	for {
+		d.mu.Lock()
+		if d.listing == nil {
+			d.mu.Unlock()
+			return nil, false
+		}
+		if max(d.version, d.listing.at) >= at {
+			entries := d.listing.all(d.version)
+			d.mu.Unlock()
+			return entries, true
+		}
+		moved := d.moved
+		d.mu.Unlock()
+		select {
+		case <-moved:
+		case <-t.C:
+			return nil, false
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// load reads a whole directory from the store and remembers it.
+func (v *View) load(dir InodeID) ([]Entry, error) {
+	const tries = 3
+	for try := 1; ; try++ {
+		entries, err := v.loadOnce(dir)
+		if !errors.Is(err, ErrGap) || try == tries {
+			return entries, err
+		}
+	}
+}
+
+func (v *View) loadOnce(dir InodeID) ([]Entry, error) {
+	ctx, cancel := context.WithTimeout(v.ctx, loadTimeout)
+	defer cancel()
+	d := v.dir(dir)
+	if d == nil {
+		return nil, ErrUnavailable
+	}
+	gen := d.startLoad()
+	entries := []Entry{}
+	at, err := v.cat.List(ctx, dir, func(page []Entry) error {
+		entries = append(entries, page...)
+		return nil
+	})
+	v.health.report(err)
+	all, sound := v.endLoad(d, gen, entries, at, err)
+	if err != nil {
+		return nil, err
+	}
+	if sound {
+		v.local.PutDir(dir, at, all)
+		v.resize(d, d.held())
+	}
+	return all, nil
+}
+
+// startLoad begins to keep the events that a listing may not show, and returns
+// the generation it belongs to.
+func (d *dirCache) startLoad() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.loading, d.pending = true, nil
+	return d.gen
+}
+
+// endLoad returns what was read with what changed since. It is sound if no
+// event was lost meanwhile; then it becomes the directory's listing, unless it
+// is too long to keep.
+func (v *View) endLoad(d *dirCache, gen uint64, entries []Entry, at uint64, err error) (all []Entry, sound bool) {
+	l := (*listing)(nil)
+	if err == nil {
+		l = newListing(entries, at)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	pending := d.pending
+	d.loading, d.pending = false, nil
+	if err != nil {
+		return nil, false
+	}
+	if d.state == dirNew {
+		v.startWatch(d, at)
+	}
+	for _, ev := range pending {
+		l.apply(ev)
+	}
+	all = l.all(d.version)
+	if d.state != dirReady || d.gen != gen {
+		return all, false
+	}
+	if d.listing = l; len(all) > v.cfg.MaxEntries {
+		d.listing = nil
+	}
+	return all, true
+}
