@@ -36,7 +36,7 @@ func resolve(name string, points []string) (string, error) {
 		return "", errors.New("empty path")
 	}
 	if !path.IsAbs(name) {
-		wd, err := workingDir()
+		wd, err := WorkingDir()
 		if err != nil {
 			return "", fmt.Errorf("resolve %q: %w", name, err)
 		}
@@ -79,9 +79,10 @@ func readlink(name string) (string, bool) {
 	return target, err == nil
 }
 
-// workingDir asks the kernel, which knows the name without asking the file
+// WorkingDir returns the working directory, without symlinks. It asks the
+// kernel, which knows the name without asking the file
 // system; os.Getwd would stat it.
-func workingDir() (string, error) {
+func WorkingDir() (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Getcwd(buf)
 	if err != nil {

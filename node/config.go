@@ -1,0 +1,159 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/p2pfs/p2pfs/cache"
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// Defaults of Config, as the command line states them.
+const (
+	DefaultListen      = "127.0.0.1:0"
+	DefaultMetaListen  = "127.0.0.1:2379"
+	DefaultConsistency = "open"
+	DefaultPrefetch    = "auto"
+	DefaultPassthrough = "auto"
+	DefaultMetaTimeout = 5 * time.Second
+	DefaultNodeTTL     = 10 * time.Second
+)
+
+// Config is all that a node is told. Zero values mean the defaults above.
+type Config struct {
+	MetaURL    string // of the store; empty: an etcd server inside this process
+	MetaDir    string // of the embedded server; empty: "meta" in the first cache directory
+	MetaListen string // of the embedded server, HOST:PORT
+
+	Mountpoint    string
+	CacheDirs     []string      // at least one
+	CacheSize     int64         // bytes the cache may use in all; 0: no limit but FreeSpace
+	FreeSpace     cache.Reserve // kept free on each cache file system
+	Listen        string        // HOST:PORT other nodes reach this one at
+	Advertise     string        // HOST:PORT told to other nodes; empty: where it listens
+	HTTP          string        // HOST:PORT for metrics and the status page; empty: none
+	Name          string        // shown to people; empty: the host's name
+	Zone          string        // nodes of one zone are near each other
+	ReadOnly      bool
+	Insecure      bool  // allow listening beyond loopback without TLS
+	ChunkSize     int64 // bytes, for what this node registers; 0: the cluster's
+	Consistency   string
+	Prefetch      string // auto or off
+	Passthrough   string // auto or off
+	Version       string // of the program, for status
+	RuntimeSocket string // path of the control socket; empty: none is made
+	Log           *slog.Logger
+}
+
+// withDefaults fills in what was left out.
+func (c Config) withDefaults() (Config, error) {
+	set := func(v *string, def string) {
+		if *v == "" {
+			*v = def
+		}
+	}
+	set(&c.Listen, DefaultListen)
+	set(&c.MetaListen, DefaultMetaListen)
+	set(&c.Consistency, DefaultConsistency)
+	set(&c.Prefetch, DefaultPrefetch)
+	set(&c.Passthrough, DefaultPassthrough)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return c, fmt.Errorf("read the host's name (give --name): %w", err)
+		}
+		c.Name = host
+	}
+	for i, d := range c.CacheDirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return c, fmt.Errorf("cache directory %q: %w", d, err)
+		}
+		c.CacheDirs[i] = abs
+	}
+	if c.MetaDir == "" && len(c.CacheDirs) > 0 {
+		c.MetaDir = filepath.Join(c.CacheDirs[0], "meta")
+	}
+	return c, nil
+}
+
+// Validate reports the first thing that is wrong with c, naming the flag.
+func (c Config) Validate() error {
+	if c.Mountpoint == "" {
+		return errors.New("no mountpoint given")
+	}
+	if len(c.CacheDirs) == 0 {
+		return errors.New("no cache directory given (--cache-dir)")
+	}
+	for flag, hp := range map[string]string{"--listen": c.Listen, "--advertise": c.Advertise, "--http": c.HTTP, "--meta-listen": c.MetaListen} {
+		if hp == "" {
+			continue
+		}
+		if err := checkHostPort(hp); err != nil {
+			return fmt.Errorf("%s %q: %w", flag, hp, err)
+		}
+	}
+	for _, e := range []struct{ flag, got, one, two string }{
+		{"--consistency", c.Consistency, "open", "watch"},
+		{"--prefetch", c.Prefetch, "auto", "off"},
+		{"--passthrough", c.Passthrough, "auto", "off"},
+	} {
+		if e.got != "" && e.got != e.one && e.got != e.two {
+			return fmt.Errorf("%s %q: want %s or %s", e.flag, e.got, e.one, e.two)
+		}
+	}
+	if c.ChunkSize != 0 {
+		if err := CheckChunkSize(c.ChunkSize); err != nil {
+			return fmt.Errorf("--chunk-size: %w", err)
+		}
+	}
+	if !c.Insecure {
+		for flag, hp := range map[string]string{"--listen": c.Listen, "--meta-listen": c.MetaListen} {
+			if hp != "" && !isLoopback(hp) {
+				return fmt.Errorf("%s %s is beyond loopback: bytes and tokens would cross the network unencrypted; add --insecure if that network is trusted", flag, hp)
+			}
+		}
+	}
+	return nil
+}
+
+// CheckChunkSize reports why n bytes cannot be a chunk size.
+func CheckChunkSize(n int64) error {
+	o := chunk.Object{ID: chunk.ObjectID{1}, ChunkSize: n, BlockSize: chunk.BlockSizeFor(n)}
+	if n < chunk.MinBlockSize || o.Validate() != nil {
+		return fmt.Errorf("%d bytes: want a multiple of %d", n, chunk.MinBlockSize)
+	}
+	return nil
+}
+
+func checkHostPort(hp string) error {
+	_, port, err := net.SplitHostPort(hp)
+	if err != nil {
+		return errors.New("want HOST:PORT, an IPv6 address in brackets")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+func isLoopback(hp string) bool {
+	host, _, err := net.SplitHostPort(hp)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/node/nodepb"
+	"github.com/p2pfs/p2pfs/rdma"
+)
+
+const (
+	// peerConns bounds the control connections kept to other nodes.
+	peerConns = 128
+	// helloTimeout bounds one short call to another node.
+	helloTimeout = 2 * time.Second
+)
+
+// peers talks to the peer service of other nodes. Safe for concurrent use.
+type peers struct {
+	auth rdma.Authorizer
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // by address
+}
+
+var _ chunk.Scout = (*peers)(nil)
+
+func newPeers(auth rdma.Authorizer) *peers {
+	return &peers{auth: auth, conns: map[string]*grpc.ClientConn{}}
+}
+
+// Close ends every connection.
+func (p *peers) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, c := range p.conns {
+		errs = append(errs, c.Close())
+	}
+	clear(p.conns)
+	return errors.Join(errs...)
+}
+
+func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
+	addr := to.Addrs["tcp"]
+	if addr == "" {
+		return nil, fmt.Errorf("node %s tells no tcp address", to.Name)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c, ok := p.conns[addr]; ok {
+		return nodepb.NewPeerClient(c), nil
+	}
+	for a, c := range p.conns { // any of them: grpc redials what is still wanted
+		if len(p.conns) < peerConns {
+			break
+		}
+		c.Close()
+		delete(p.conns, a)
+	}
+	c, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithIdleTimeout(time.Minute),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connect to node %s at %s: %w", to.Name, addr, err)
+	}
+	p.conns[addr] = c
+	return nodepb.NewPeerClient(c), nil
+}
+
+// outgoing adds the identity of a call to its context.
+func (p *peers) outgoing(ctx context.Context, to chunk.Peer) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, p.auth.Claim(to).Pairs()...)
+}
+
+// peerError gives a gRPC error the meaning the engine knows.
+func peerError(to chunk.Peer, err error) error {
+	base := err
+	switch status.Code(err) {
+	case codes.NotFound:
+		base = fmt.Errorf("%w: %w", chunk.ErrNotHeld, err)
+	case codes.FailedPrecondition:
+		base = fmt.Errorf("%w: %w", chunk.ErrWrongNode, err)
+	case codes.Unauthenticated:
+		base = fmt.Errorf("%w: %w", chunk.ErrRefused, err)
+	case codes.InvalidArgument:
+		base = fmt.Errorf("%w: %w", chunk.ErrCorrupt, err)
+	}
+	return fmt.Errorf("ask node %s (%s): %w", to.Name, to.Addrs["tcp"], base)
+}
+
+// Follow implements chunk.Scout.
+func (p *peers) Follow(ctx context.Context, from chunk.Peer, o chunk.Object, on func(chunk.Availability) bool) error {
+	c, err := p.client(from)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(p.outgoing(ctx, from))
+	defer cancel()
+	stream, err := c.Follow(ctx, &nodepb.FollowRequest{Object: o.ID[:], Blocks: int64(o.Blocks())})
+	if err != nil {
+		return peerError(from, err)
+	}
+	for first := true; ; first = false {
+		m, err := stream.Recv()
+		if err != nil {
+			return peerError(from, err)
+		}
+		news, err := availability(o, m, first)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", from.Name, err)
+		}
+		if !on(news) {
+			return nil
+		}
+	}
+}
+
+func availability(o chunk.Object, m *nodepb.Availability, first bool) (chunk.Availability, error) {
+	news := chunk.Availability{Full: first, Keeper: m.Keeper}
+	if first {
+		have, err := chunk.BitmapFrom(m.Have, o.Blocks())
+		if err != nil {
+			return news, fmt.Errorf("%w: %w", chunk.ErrCorrupt, err)
+		}
+		news.Have = have
+		return news, nil
+	}
+	for _, b := range m.Added {
+		if b < 0 || int(b) >= o.Blocks() {
+			return news, fmt.Errorf("%w: announces block %d of %d", chunk.ErrCorrupt, b, o.Blocks())
+		}
+		news.Added = append(news.Added, int(b))
+	}
+	return news, nil
+}
+
+// sums asks a keeper for the checksums of count blocks from first.
+func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first, count int) (map[int]uint32, error) {
+	c, err := p.client(from)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.outgoing(ctx, from), helloTimeout)
+	defer cancel()
+	r, err := c.Sums(ctx, &nodepb.SumsRequest{Object: o.ID[:], First: int32(first), Count: int32(count)})
+	if err != nil {
+		return nil, peerError(from, err)
+	}
+	known, err := chunk.BitmapFrom(r.Known, count)
+	if err != nil || len(r.Sums) != count {
+		return nil, fmt.Errorf("%w: checksums from node %s", chunk.ErrCorrupt, from.Name)
+	}
+	out := map[int]uint32{}
+	for i, sum := range r.Sums {
+		if known.Has(i) {
+			out[first+i] = sum
+		}
+	}
+	return out, nil
+}
+
+// holds asks a peer once how many blocks of an object it holds.
+func (p *peers) holds(ctx context.Context, from chunk.Peer, o chunk.Object) (blocks int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	err = p.Follow(ctx, from, o, func(a chunk.Availability) bool {
+		blocks = a.Have.Count()
+		return false
+	})
+	return blocks, err
+}

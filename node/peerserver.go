@@ -1,0 +1,165 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/node/nodepb"
+	"github.com/p2pfs/p2pfs/rdma"
+)
+
+// Versions of the peer protocol this program speaks.
+const (
+	protoMin = 1
+	protoMax = 1
+)
+
+// followInterval is how long changes of a map are gathered before they are
+// sent: a few block times on a fast link, little beside one on a slow link.
+const followInterval = 50 * time.Millisecond
+
+// maxSums is the most checksums one call returns.
+const maxSums = 16384
+
+// holdings is what the peer service needs of the cache.
+type holdings interface {
+	// Held returns the local map of an object and whether this node keeps
+	// it; false if nothing of it is here.
+	Held(chunk.ObjectID) (held chunk.Held, keeper, ok bool)
+}
+
+// peerService answers other nodes beside the blocks themselves.
+type peerService struct {
+	nodepb.UnimplementedPeerServer
+	name     string
+	holdings holdings
+}
+
+// Hello agrees on a protocol version.
+func (s *peerService) Hello(_ context.Context, r *nodepb.HelloRequest) (*nodepb.HelloReply, error) {
+	if r.ProtoMin > protoMax || r.ProtoMax < protoMin {
+		return nil, status.Errorf(codes.FailedPrecondition, "node speaks protocol %d to %d, asked for %d to %d", protoMin, protoMax, r.ProtoMin, r.ProtoMax)
+	}
+	return &nodepb.HelloReply{Proto: min(protoMax, r.ProtoMax), Name: s.name}, nil
+}
+
+// Follow sends the whole map of an object, then the blocks that come, until
+// the caller leaves or the object is complete or gone.
+func (s *peerService) Follow(r *nodepb.FollowRequest, stream grpc.ServerStreamingServer[nodepb.Availability]) error {
+	id, err := chunk.ObjectIDFrom(r.Object)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	held, keeper, ok := s.holdings.Held(id)
+	if !ok {
+		return status.Errorf(codes.NotFound, "object %s is not here", id)
+	}
+	told := held.Have()
+	if int64(told.Len()) != r.Blocks {
+		return status.Errorf(codes.InvalidArgument, "object %s has %d blocks, not %d", id, told.Len(), r.Blocks)
+	}
+	if err := stream.Send(&nodepb.Availability{Have: told.Bytes(), Keeper: keeper}); err != nil {
+		return err
+	}
+	tick := time.NewTicker(followInterval)
+	defer tick.Stop()
+	for !told.Full() {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-tick.C:
+		}
+		held, keeper, ok = s.holdings.Held(id)
+		if !ok {
+			return status.Errorf(codes.NotFound, "object %s is not here any more", id)
+		}
+		now := held.Have()
+		if added := newBlocks(told, now); len(added) > 0 {
+			if err := stream.Send(&nodepb.Availability{Added: added, Keeper: keeper}); err != nil {
+				return err
+			}
+			told = now
+		}
+	}
+	// A whole object has no more news; the stream stays open as the sign
+	// that this node lives and holds it.
+	<-stream.Context().Done()
+	return nil
+}
+
+func newBlocks(told, now chunk.Bitmap) (added []int32) {
+	for i := range now.Len() {
+		if now.Has(i) && !told.Has(i) {
+			added = append(added, int32(i))
+		}
+	}
+	return added
+}
+
+// Sums returns the checksums this node has bound.
+func (s *peerService) Sums(_ context.Context, r *nodepb.SumsRequest) (*nodepb.SumsReply, error) {
+	id, err := chunk.ObjectIDFrom(r.Object)
+	if err != nil || r.Count < 0 || r.Count > maxSums || r.First < 0 {
+		return nil, status.Error(codes.InvalidArgument, "malformed request for checksums")
+	}
+	held, _, ok := s.holdings.Held(id)
+	if !ok {
+		return nil, status.Errorf(codes.NotFound, "object %s is not here", id)
+	}
+	known := chunk.NewBitmap(int(r.Count))
+	sums := make([]uint32, r.Count)
+	for i := range int(r.Count) {
+		if sum, ok := held.Sum(int(r.First) + i); ok {
+			known.Set(i)
+			sums[i] = sum
+		}
+	}
+	return &nodepb.SumsReply{Known: known.Bytes(), Sums: sums}, nil
+}
+
+// verifyCall checks the identity of a call between nodes before it is served.
+func verifyCall(ctx context.Context, auth rdma.Authorizer) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	_, err := auth.Verify(rdma.Request{Claim: rdma.ParseClaim(func(key string) string {
+		if v := md.Get(key); len(v) == 1 {
+			return v[0]
+		}
+		return ""
+	})})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, chunk.ErrWrongNode):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	default:
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+}
+
+// newPeerServer returns the gRPC side of a node; every call is verified.
+func newPeerServer(auth rdma.Authorizer, svc *peerService) *grpc.Server {
+	s := grpc.NewServer(
+		grpc.MaxRecvMsgSize(1<<20),
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := verifyCall(ctx, auth); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := verifyCall(ss.Context(), auth); err != nil {
+				return err
+			}
+			return next(srv, ss)
+		}),
+	)
+	nodepb.RegisterPeerServer(s, svc)
+	return s
+}

@@ -1,0 +1,173 @@
+package node
+
+import (
+	"context"
+	"path"
+	"sync"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/nodepb"
+)
+
+// listBatch is how many names one message of a listing carries.
+const listBatch = 1000
+
+// list sends the names under a path; of a file, the file itself.
+func (n *Node) list(ctx context.Context, p string, recursive bool, send func(*nodepb.ListReply) error) error {
+	at, err := resolve(ctx, n.view, p)
+	if err != nil {
+		return err
+	}
+	batch := &nodepb.ListReply{}
+	add := func(p string, e meta.Entry) error {
+		batch.Items = append(batch.Items, n.item(p, e))
+		if len(batch.Items) < listBatch {
+			return nil
+		}
+		err := send(batch)
+		batch = &nodepb.ListReply{}
+		return err
+	}
+	switch {
+	case at.entry.Kind != meta.KindDir:
+		err = add(path.Base(at.path), at.entry)
+	case recursive:
+		err = walk(ctx, n.view, at.entry.Inode, "", add)
+	default:
+		var entries []meta.Entry
+		if entries, err = n.view.List(ctx, at.entry.Inode); err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err = add(e.Name, e); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return send(batch)
+}
+
+// item describes an entry and how much of it is here.
+func (n *Node) item(p string, e meta.Entry) *nodepb.Item {
+	it := &nodepb.Item{
+		Path: []byte(p), Kind: e.Kind.String(), Size: e.Size, Mode: e.Mode, Uid: e.UID, Gid: e.GID,
+		MtimeNs: e.MtimeNs, Target: []byte(e.Target),
+	}
+	if e.Kind != meta.KindFile {
+		return it
+	}
+	if e.Size == 0 {
+		it.State = "complete"
+		return it
+	}
+	it.Object = e.Object.ID.String()
+	info, _, ok := n.cache.Peek(e.Object.ID)
+	switch {
+	case !ok:
+		it.State = "remote"
+	case info.InPlace:
+		it.State = "in-place"
+	case info.Complete:
+		it.State = "complete"
+	default:
+		it.State = "partial"
+	}
+	return it
+}
+
+// stat describes one path and who holds it. A store or peers that do not
+// answer leave the providers out and say why.
+func (n *Node) stat(ctx context.Context, p string) (*nodepb.StatReply, error) {
+	at, err := resolve(ctx, n.view, p)
+	if err != nil {
+		return nil, err
+	}
+	e := at.entry
+	r := &nodepb.StatReply{Item: n.item(at.path, e), Inode: uint64(e.Inode)}
+	if e.Kind != meta.KindFile || e.Size == 0 {
+		return r, nil
+	}
+	o := e.Object
+	r.ChunkSize, r.BlockSize, r.Set, r.Blocks = o.ChunkSize, o.BlockSize, o.Set.String(), int64(o.Blocks())
+	if info, _, ok := n.cache.Peek(o.ID); ok {
+		r.LocalBytes, r.Source = info.LocalBytes, info.Path
+	}
+	if r.Providers, err = n.providers(ctx, o); err != nil {
+		r.Error = err.Error()
+	}
+	return r, nil
+}
+
+// providers asks every provider of an object how much of it is there, at once.
+func (n *Node) providers(ctx context.Context, o chunk.Object) ([]*nodepb.StatReply_Provider, error) {
+	records, err := n.catalog.Providers(ctx, o.Set)
+	if err != nil {
+		return n.selfProvider(o, nil), err
+	}
+	out := make([]*nodepb.StatReply_Provider, len(records))
+	var wg sync.WaitGroup
+	for i, rec := range records {
+		out[i] = &nodepb.StatReply_Provider{
+			Node: rec.Node.String(), Name: rec.Name, Zone: rec.Zone, Addrs: rec.Addrs,
+			Keeper: rec.Keeper, Alive: rec.Alive, Self: rec.Node == n.id,
+		}
+		if rec.Node == n.id || !rec.Alive {
+			continue
+		}
+		wg.Go(func() {
+			blocks, err := n.peers.holds(ctx, rec.Peer, o)
+			if err != nil {
+				out[i].Alive = false
+				return
+			}
+			out[i].Blocks, out[i].Complete = int64(blocks), blocks == o.Blocks()
+		})
+	}
+	wg.Wait()
+	return n.selfProvider(o, out), nil
+}
+
+// selfProvider fills in what this node holds itself.
+func (n *Node) selfProvider(o chunk.Object, out []*nodepb.StatReply_Provider) []*nodepb.StatReply_Provider {
+	info, held, ok := n.cache.Peek(o.ID)
+	if !ok {
+		return out
+	}
+	var me *nodepb.StatReply_Provider
+	for _, p := range out {
+		if p.Self {
+			me = p
+		}
+	}
+	if me == nil {
+		me = &nodepb.StatReply_Provider{Node: n.id.String(), Self: true}
+		out = append(out, me)
+	}
+	me.Name, me.Zone, me.Addrs, me.Alive = n.cfg.Name, n.cfg.Zone, n.addrs, true
+	me.Blocks, me.Complete = int64(held.Have().Count()), info.Complete
+	me.Keeper = info.Keeper
+	return out
+}
+
+// peerList describes the nodes of the cluster and the bytes exchanged with
+// each by this one.
+func (n *Node) peerList(ctx context.Context) (*nodepb.PeersReply, error) {
+	nodes, err := n.catalog.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	traffic := n.traffic.Peers()
+	r := &nodepb.PeersReply{}
+	for _, nd := range nodes {
+		t := traffic[nd.Node]
+		r.Peers = append(r.Peers, &nodepb.PeersReply_Peer{
+			Node: nd.Node.String(), Name: nd.Name, Zone: nd.Zone, Addrs: nd.Addrs, Alive: nd.Alive,
+			ReceivedBytes: t.Received, SentBytes: t.Sent, Self: nd.Node == n.id,
+		})
+	}
+	return r, nil
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
+	"github.com/p2pfs/p2pfs/meta/local"
+	"github.com/p2pfs/p2pfs/meta/stores"
+)
+
+// storage is the metadata side: the store, the server inside this process if
+// there is one, and the durable table that outlives an outage.
+type storage struct {
+	url      string
+	redacted string
+	embedded *embedded.Server
+	slots    meta.Slots
+	table    *local.Table
+}
+
+// openStorage connects to the store, after starting it when no URL was given.
+// It does not wait for a store that is down.
+func (n *Node) openStorage(ctx context.Context) error {
+	s := &storage{url: n.cfg.MetaURL}
+	n.storage = s
+	if s.url == "" {
+		srv, err := embedded.Start(ctx, embedded.Config{Dir: n.cfg.MetaDir, Listen: n.cfg.MetaListen, Advertise: n.cfg.Advertise, Log: n.log})
+		if err != nil {
+			return fmt.Errorf("start the metadata store: %w", err)
+		}
+		n.onClose("the metadata store", plain(srv.Close))
+		s.embedded, s.url = srv, srv.URL()
+	}
+	s.redacted = meta.RedactURL(s.url)
+	slots, err := stores.Open(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	n.onClose("the connection to "+s.redacted, plain(slots.Close))
+	s.slots = slots
+	if s.table, err = local.Open(filepath.Join(n.cfg.CacheDirs[0], "names.db"), n.log); err != nil {
+		return fmt.Errorf("open the table of known names: %w", err)
+	}
+	n.onClose("the table of known names", plain(s.table.Close))
+	return nil
+}
+
+// joinStore learns which cluster this is, from the store or, when that is
+// down, from what this node knew when it last ran.
+func (n *Node) joinStore(ctx context.Context) error {
+	known, remembered, err := n.storage.table.LoadStore()
+	if err != nil {
+		return fmt.Errorf("recall the store: %w", err)
+	}
+	bound, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	defer cancel()
+	chunkSize := n.cfg.ChunkSize
+	if chunkSize == 0 {
+		chunkSize = chunk.DefaultChunkSize
+	}
+	info, err := n.catalog.Join(bound, meta.JoinOptions{Create: true, ChunkSize: chunkSize})
+	switch {
+	case err == nil:
+		if err := n.storage.table.SaveStore(info); err != nil {
+			return fmt.Errorf("remember the store: %w", err)
+		}
+	case errors.Is(err, meta.ErrUnavailable) && remembered:
+		n.log.Warn("metadata store unreachable: starting with what is known here", "url", n.storage.redacted, "err", err)
+		info = known
+		n.catalog.UseStore(info)
+	case errors.Is(err, meta.ErrUnavailable):
+		return fmt.Errorf("join the cluster at %s (this node has never been in one, so it cannot start without the store): %w", n.storage.redacted, err)
+	default:
+		return fmt.Errorf("join the cluster at %s: %w", n.storage.redacted, err)
+	}
+	n.store = info
+	n.chunkSize = info.ChunkSize
+	if n.cfg.ChunkSize != 0 {
+		n.chunkSize = n.cfg.ChunkSize
+	}
+	if err := n.cache.Bind(info.Cluster); err != nil {
+		return err
+	}
+	return nil
+}
