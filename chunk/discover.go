@@ -76,7 +76,7 @@ func (s *swarm) relocate(now time.Time) time.Duration {
 	soon := min(time.Second, every)
 	usable := false
 	for _, p := range b.peers {
-		usable = usable || p.out == nil && p.st.strikes == 0
+		usable = usable || p.out == nil && !s.e.gate.failing(p.st)
 	}
 	if !usable {
 		return soon
@@ -142,7 +142,7 @@ func (s *swarm) merge(ps []Provider, now time.Time) {
 		}
 	}
 	b.peers = slices.DeleteFunc(b.peers, func(p *peer) bool {
-		gone := !p.listed && p.st.strikes > 0
+		gone := !p.listed && s.e.gate.failing(p.st)
 		if gone {
 			p.unfollow()
 		}

@@ -81,6 +81,13 @@ func (g *gate) standing(p Peer) *standing {
 	return st
 }
 
+// failing reports whether the last that was asked of a peer failed.
+func (g *gate) failing(st *standing) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return st.strikes > 0
+}
+
 // release gives back what take took.
 func (g *gate) release(st *standing, n int64, speculative bool) {
 	g.mu.Lock()

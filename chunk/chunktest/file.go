@@ -1,0 +1,198 @@
+// Package chunktest holds what tests of the engine, and of what is built on
+// it, need in place of the real things: files in memory, nodes with scripted
+// faults, and a registry. For tests only.
+package chunktest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// Store is a chunk.Store whose files live in memory. A file that is closed
+// and opened again keeps its blocks. The zero value is ready.
+type Store struct {
+	mu     sync.Mutex
+	files  map[chunk.ObjectID]*File
+	putErr error
+	opens  int
+	closes int
+}
+
+var _ chunk.Store = (*Store)(nil)
+
+// Open returns the file of an object.
+func (s *Store) Open(_ context.Context, o chunk.Object) (chunk.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opens++
+	f := s.files[o.ID]
+	if f == nil {
+		f = &File{store: s, o: o, have: chunk.NewBitmap(o.Blocks()), sums: map[int]uint32{}}
+		if s.files == nil {
+			s.files = map[chunk.ObjectID]*File{}
+		}
+		s.files[o.ID] = f
+	}
+	return f, f.open()
+}
+
+// FailPuts makes storing fail with err from now on; nil ends that.
+func (s *Store) FailPuts(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putErr = err
+}
+
+// Open counts the files that are open now.
+func (s *Store) OpenFiles() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opens - s.closes
+}
+
+// Destroy frees the memory of every file.
+func (s *Store) Destroy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.files {
+		if f.mem != nil {
+			_ = f.mem.Close()
+		}
+	}
+}
+
+func (s *Store) fault() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.putErr
+}
+
+func (s *Store) closed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closes++
+}
+
+// File is a chunk.File in memory.
+type File struct {
+	store *Store
+	o     chunk.Object
+
+	mu   sync.RWMutex
+	mem  *os.File
+	have chunk.Bitmap
+	here int
+	sums map[int]uint32
+	puts int
+}
+
+var _ chunk.File = (*File)(nil)
+
+func (f *File) open() error {
+	if f.mem != nil {
+		return nil
+	}
+	fd, err := unix.MemfdCreate("chunktest", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("make a file in memory: %w", err)
+	}
+	f.mem = os.NewFile(uintptr(fd), "chunktest")
+	return f.mem.Truncate(f.o.Size)
+}
+
+// Has reports whether a block is here.
+func (f *File) Has(block int) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.have.Has(block)
+}
+
+// Have returns a copy of the map of present blocks.
+func (f *File) Have() chunk.Bitmap {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.have.Clone()
+}
+
+// Complete reports whether every block is here.
+func (f *File) Complete() bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.here == f.o.Blocks()
+}
+
+// Sum returns the checksum of a present block.
+func (f *File) Sum(block int) (uint32, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	sum, ok := f.sums[block]
+	return sum, ok
+}
+
+// Puts counts the blocks that were stored.
+func (f *File) Puts() int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.puts
+}
+
+// Put stores a block.
+func (f *File) Put(block int, data []byte, sum uint32) error {
+	if err := f.store.fault(); err != nil {
+		return err
+	}
+	if _, err := f.mem.WriteAt(data, f.o.Block(block).Off); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.puts++
+	f.sums[block] = sum
+	f.set(block)
+	return nil
+}
+
+// PutZero records zero blocks.
+func (f *File) PutZero(blocks chunk.Bitmap) error {
+	if err := f.store.fault(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range blocks.Len() {
+		if blocks.Has(i) {
+			f.set(i)
+		}
+	}
+	return nil
+}
+
+// Lose forgets a block, as a scrub that found it bad would.
+func (f *File) Lose(block int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.have.Clear(block)
+	f.here = f.have.Count()
+}
+
+func (f *File) set(block int) {
+	if !f.have.Has(block) {
+		f.have.Set(block)
+		f.here++
+	}
+}
+
+// Reader returns the file itself.
+func (f *File) Reader() *os.File { return f.mem }
+
+// Close counts; the memory stays until Destroy.
+func (f *File) Close() error {
+	f.store.closed()
+	return nil
+}
