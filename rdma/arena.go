@@ -239,3 +239,6 @@ func (a *Arena) unmap() {
 	_ = unix.Munmap(a.mapped) // fails only for what was never mapped
 	a.mapped, a.mem = nil, nil
 }
+
+// Offset returns where in Memory a slot begins.
+func (a *Arena) Offset(s Slot) int64 { return int64(s.unit) * slotUnit }
