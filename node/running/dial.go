@@ -18,7 +18,7 @@ import (
 )
 
 // DialTimeout bounds the wait for a daemon's first sign of life.
-const DialTimeout = 10 * time.Second
+const DialTimeout = 5 * time.Second
 
 // maxMessage is the largest answer taken from a node, in bytes.
 const maxMessage = 64 << 20

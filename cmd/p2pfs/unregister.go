@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/p2pfs/p2pfs/node/nodepb"
+)
+
+func (a *app) unregisterCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "unregister PATH",
+		Short: "Take a name out of the cluster",
+		Long: `Take a file, or a directory with all that is under it, out of the cluster. PATH is
+a path under the mount. It disappears on every machine; who has it open keeps
+reading. The registered files themselves are not touched.
+
+` + exitCodesHelp,
+		Example: `  p2pfs unregister /mnt/models/llama`,
+		Args:    argCount(1, 1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.unregister(cmd.Context(), args[0]) },
+	}
+}
+
+// unregistered is the JSON that unregister prints.
+type unregistered struct {
+	Path       string `json:"path"`
+	PathBase64 string `json:"path_base64,omitempty"`
+	Files      int64  `json:"files"`
+}
+
+func (a *app) unregister(ctx context.Context, name string) error {
+	return a.once(ctx, name, func(ctx context.Context, s *session) error {
+		if s.Inside == "" {
+			return usagef("unregister: %s is the mountpoint; name a file or a directory under it", name)
+		}
+		r, err := s.ctl.Unregister(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true})
+		if err != nil {
+			return asked(s.Info, "unregister "+name, err)
+		}
+		if a.json {
+			out := unregistered{Files: r.GetFiles()}
+			out.Path, out.PathBase64 = jsonText(s.Path)
+			return a.printJSON(out)
+		}
+		return a.printf("unregistered %s: %s\n", a.shown(s.Path), plural(r.GetFiles(), "file"))
+	})
+}
