@@ -35,7 +35,7 @@ func (a *app) drop(ctx context.Context, name string) error {
 	return a.once(ctx, name, func(ctx context.Context, s *session) error {
 		r, err := s.ctl.Drop(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true})
 		if err != nil {
-			return asked(s.Info, "drop "+name, err)
+			return asked(s.Info, "drop "+quoteName(name), err)
 		}
 		if a.json {
 			out := dropped{Files: r.GetFiles(), FreedBytes: r.GetFreedBytes()}

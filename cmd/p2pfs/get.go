@@ -54,13 +54,19 @@ type gotten struct {
 func (a *app) get(ctx context.Context, name, output string) error {
 	began := time.Now()
 	return a.with(ctx, name, func(ctx context.Context, s *session) error {
+		if output != "" {
+			// Before gigabytes travel for a mistake.
+			if fi, err := os.Stat(s.Path); err == nil && !fi.Mode().IsRegular() {
+				return usagef("get: %s is not a file; -o copies a single file", quoteName(name))
+			}
+		}
 		last, err := a.fetch(ctx, s, name)
 		if err != nil {
 			return err
 		}
 		if output != "" {
 			if err := a.copyOut(ctx, s.Path, output); err != nil {
-				return fmt.Errorf("copy %s: %w", name, err)
+				return fmt.Errorf("copy %s: %w", quoteName(name), err)
 			}
 		}
 		took := time.Since(began)
@@ -82,7 +88,7 @@ func (a *app) get(ctx context.Context, name, output string) error {
 func (a *app) fetch(ctx context.Context, s *session, name string) (*nodepb.Progress, error) {
 	bar := a.newProgress("fetching")
 	defer bar.end()
-	what := "get " + name
+	what := "get " + quoteName(name)
 	stream, err := s.ctl.Get(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true})
 	if err != nil {
 		return nil, asked(s.Info, what, err)

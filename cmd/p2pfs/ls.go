@@ -52,9 +52,9 @@ func (a *app) ls(ctx context.Context, name string, long, recursive bool) error {
 		}
 	}
 	return a.with(ctx, name, func(ctx context.Context, s *session) error {
-		what := "list " + name
+		what := "list " + quoteName(name)
 		if name == "" {
-			what = "list " + s.Mountpoint
+			what = "list " + quoteName(s.Mountpoint)
 		}
 		items, err := list(ctx, s, what, &nodepb.ListRequest{Path: []byte(s.Inside), Recursive: recursive})
 		if err != nil {

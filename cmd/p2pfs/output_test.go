@@ -295,7 +295,7 @@ func TestGet(t *testing.T) {
 
 	require.NoError(t, os.Mkdir(filepath.Join(mnt, "d"), 0o755))
 	r = inProcess(t, "get", mnt+"/d", "-o", filepath.Join(out, "d"))
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, exitUsage, r.code)
 	require.Contains(t, r.err, "single file")
 	r = inProcess(t, "get", mnt+"/f", "-o", out+"/no/such")
 	require.Equal(t, exitFailed, r.code)

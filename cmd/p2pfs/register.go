@@ -65,7 +65,7 @@ func (a *app) register(ctx context.Context, sources []string, dest string) error
 	return a.with(ctx, dest, func(ctx context.Context, s *session) error {
 		req.Dest = []byte(s.Inside)
 		req.DestIsDir = req.DestIsDir || s.Inside == ""
-		what := "register to " + dest
+		what := "register to " + quoteName(dest)
 		bar := a.newProgress("registering")
 		defer bar.end()
 		stream, err := s.ctl.Register(ctx, req)

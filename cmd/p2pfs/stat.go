@@ -91,7 +91,7 @@ func (a *app) stat(ctx context.Context, name string) error {
 	return a.once(ctx, name, func(ctx context.Context, s *session) error {
 		r, err := s.ctl.Stat(ctx, &nodepb.PathRequest{Path: []byte(s.Inside)})
 		if err != nil {
-			return asked(s.Info, "stat "+name, err)
+			return asked(s.Info, "stat "+quoteName(name), err)
 		}
 		if a.json {
 			return a.printJSON(newStatJSON(s.Path, r))
@@ -121,8 +121,8 @@ func (a *app) printStat(path string, r *nodepb.StatReply) error {
 		row("set", "%s", r.GetSet())
 		row("blocks", "%d of %s, chunks of %s", r.GetBlocks(), formatSize(r.GetBlockSize()), formatSize(r.GetChunkSize()))
 		row("here", "%s (%s, %s)", it.GetState(), formatSize(r.GetLocalBytes()), percent(r.GetLocalBytes(), it.GetSize()))
-		if r.GetSource() != "" {
-			row("source", "%s", a.shown(r.GetSource()))
+		if len(r.GetSource()) > 0 {
+			row("source", "%s", a.shown(string(r.GetSource())))
 		}
 	}
 	if err := w.Flush(); err != nil {

@@ -37,7 +37,7 @@ func (a *app) unregister(ctx context.Context, name string) error {
 		}
 		r, err := s.ctl.Unregister(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true})
 		if err != nil {
-			return asked(s.Info, "unregister "+name, err)
+			return asked(s.Info, "unregister "+quoteName(name), err)
 		}
 		if a.json {
 			out := unregistered{Files: r.GetFiles()}
