@@ -114,20 +114,23 @@ func (c *Cache) settle(e *entry, f *file, err error) error {
 		}
 		return err
 	}
+	if e.root != nil {
+		c.account(e, 0) // the open file counts for itself
+	}
 	e.root, e.file = f.root, f
-	c.learn(e, f.obj, f.used.Load(), f.table)
+	e.used = f.used.Load()
+	c.learn(e, f.obj, f.table)
 	c.use(e)
 	return nil
 }
 
 // learn records what a map says of an entry. The entry is in no list.
-func (c *Cache) learn(e *entry, o chunk.Object, used int64, t *table) {
+func (c *Cache) learn(e *entry, o chunk.Object, t *table) {
 	if !e.known {
 		e.known = true
 		c.sets[o.Set]++
 	}
 	e.obj = o
-	c.account(e, used)
 	e.present, e.complete = t.presentBytes(), t.Complete()
 }
 
@@ -181,27 +184,49 @@ func (c *Cache) unlist(e *entry) {
 	}
 }
 
-// relist puts an unused entry at the young end of the lists. Before the scan
-// nobody knows an order, and nothing is evicted.
+// relist puts an unused entry back into the lists, by its last use: near the
+// young end, as a rule.
 func (c *Cache) relist(e *entry) {
 	if e.refs > 0 || e.busy != nil {
 		return
 	}
 	if e.known && e.inLRU == nil {
-		e.inLRU = c.lru.PushBack(e)
+		e.inLRU = insert(&c.lru, e)
 		c.evictable += e.used
 	}
 	if e.file != nil && e.inIdle == nil {
-		e.inIdle = c.idle.PushBack(e)
+		e.inIdle = insert(&c.idle, e)
 	}
 }
 
-// release takes one user of f away. The file of an object that was dropped
-// meanwhile, or of a cache that was closed, goes with its last user.
+// insert keeps a list of entries in the order of their last use.
+func insert(l *list.List, e *entry) *list.Element {
+	for el := l.Back(); el != nil; el = el.Prev() {
+		if !el.Value.(*entry).lastUse.After(e.lastUse) {
+			return l.InsertAfter(e, el)
+		}
+	}
+	return l.PushFront(e)
+}
+
+// release takes one user of f away.
 func (c *Cache) release(e *entry, f *file) {
 	c.mu.Lock()
-	e.refs--
 	e.lastUse = c.cfg.Now()
+	c.releaseLocked(e, f)
+}
+
+// releaseQuietly takes away a user that was none to the eviction order.
+func (c *Cache) releaseQuietly(e *entry, f *file) {
+	c.mu.Lock()
+	c.releaseLocked(e, f)
+}
+
+// releaseLocked takes one user of f away and unlocks Cache.mu. The file of an
+// object that was dropped meanwhile, or of a cache that was closed, goes with
+// its last user.
+func (c *Cache) releaseLocked(e *entry, f *file) {
+	e.refs--
 	dropped := e.file != f
 	if !dropped {
 		e.used = f.used.Load()

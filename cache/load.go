@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"golang.org/x/sys/unix"
 )
 
 // loadFile opens the files of an object that is here. Files that cannot be
@@ -23,7 +24,7 @@ func (c *Cache) loadFile(r *root, id chunk.ObjectID, want *chunk.Object) (*file,
 		f.count(blocksOf(f.data) + f.mapUsed)
 		return f, nil
 	}
-	if !errors.Is(err, errMap) && !errors.Is(err, fs.ErrNotExist) {
+	if !unbelievable(err) {
 		return nil, r.diskError("open file", id, err)
 	}
 	c.log.Warn("object file removed: it cannot be believed", "object", id, "root", r.dir, "err", err)
@@ -31,6 +32,12 @@ func (c *Cache) loadFile(r *root, id chunk.ObjectID, want *chunk.Object) (*file,
 		return nil, r.diskError("remove file", id, err)
 	}
 	return nil, fmt.Errorf("object %s: %w", id.Short(), errAbsent)
+}
+
+// unbelievable reports whether an error says that an object's files are not
+// what they should be, and not that they cannot be read now.
+func unbelievable(err error) bool {
+	return errors.Is(err, errMap) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ELOOP)
 }
 
 // readFile opens and checks the files. errMap: not to be believed.

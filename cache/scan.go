@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -125,7 +124,7 @@ func (c *Cache) examine(ctx context.Context, e *entry) {
 	id, r := e.obj.ID, e.root
 	c.mu.Unlock()
 	g, err := c.look(r, id)
-	bad := errors.Is(err, errMap) || errors.Is(err, fs.ErrNotExist)
+	bad := unbelievable(err)
 	if bad {
 		c.log.Warn("object file removed: it cannot be believed", "object", id, "root", r.dir, "err", err)
 		err = r.unlink(id)
@@ -142,7 +141,8 @@ func (c *Cache) examine(ctx context.Context, e *entry) {
 		c.forget(e)
 	case err == nil:
 		e.lastUse = g.lastUse
-		c.learn(e, g.obj, g.used, g.table)
+		c.account(e, g.used)
+		c.learn(e, g.obj, g.table)
 	}
 }
 

@@ -126,7 +126,7 @@ func (c *Cache) syncFile(ctx context.Context, f *file) {
 	if e == nil {
 		return
 	}
-	defer c.release(e, f)
+	defer c.releaseQuietly(e, f)
 	err := f.sync()
 	if err == nil {
 		return
@@ -139,7 +139,7 @@ func (c *Cache) syncFile(ctx context.Context, f *file) {
 }
 
 // hold adds a user to a file that is open now; nil if it no longer is, or is
-// being opened or removed.
+// being opened or removed. It goes with releaseQuietly.
 func (c *Cache) hold(f *file) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()

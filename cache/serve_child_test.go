@@ -1,0 +1,3 @@
+package cache
+
+func childServe() error { return nil }
