@@ -39,7 +39,7 @@ node() { # node NAME MOUNT-ARGUMENTS...: one daemon of its own, ready on return
 	local name=$1 dir=$WORK/$1
 	shift
 	mkdir -p "$dir/mnt"
-	set -- "$P2PFS" mount "$@" "$dir/mnt" --cache-dir "$dir/cache" --name "$name" --listen 127.0.0.1:0 --http 127.0.0.1:0
+	set -- "$P2PFS" mount "${@}" "$dir/mnt" --cache-dir "$dir/cache" --name "$name" --listen 127.0.0.1:0 --http 127.0.0.1:0
 	show "$@" '&'
 	"$@" >"$WORK/$name.log" 2>&1 </dev/null &
 	pid[$name]=$!
@@ -91,7 +91,8 @@ ls -l "$WORK/llama"
 want=$(load "$WORK/llama")
 
 say "node A, with the metadata store in its own process; B and C join by its URL"
-node a
+port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+node a --meta-listen "127.0.0.1:$port"
 META=$(field "$A" meta.url)
 printf 'metadata: %s\n' "$META"
 node b "$META"

@@ -94,7 +94,8 @@ func TestImportsGoOneWay(t *testing.T) {
 func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	for _, p := range packages(t) {
-		if len(p.GoFiles) > 0 {
+		written := slices.ContainsFunc(p.GoFiles, func(f string) bool { return !strings.HasSuffix(f, ".pb.go") })
+		if written {
 			require.NotEmpty(t, p.Doc, "%s has no package comment", p.ImportPath)
 		}
 	}

@@ -119,7 +119,7 @@ func TestDaemonFlagReturnsWhenReadyWithATrueExitCode(t *testing.T) {
 
 	again := runCmd(t, 30*time.Second, n.command(n.args...))
 	require.NotZero(t, again.code, "a second daemon on the same mountpoint and cache")
-	require.Contains(t, again.err, n.mnt, "the reason does not name the place")
+	require.Contains(t, again.err, n.dir, "the reason does not name the place")
 
 	require.Zero(t, runCmd(t, endBound, n.command("umount", n.mnt)).code)
 	require.Empty(t, mountType(n.mnt))
@@ -175,7 +175,7 @@ func TestMountRefusesWithTheReason(t *testing.T) {
 		says []string
 	}{
 		{"cache in use", with("b1", func(n *node) { replace(n, n.cache, a.cache) }), []string{a.cache, "in use"}},
-		{"mountpoint in use", with("b2", func(n *node) { replace(n, n.mnt, a.mnt) }), []string{a.mnt, "mounted"}},
+		{"mountpoint in use", with("b2", func(n *node) { replace(n, n.mnt, a.mnt) }), []string{a.mnt, "mountpoint"}},
 		{"mountpoint inside the cache", with("b3", func(n *node) {
 			inner := filepath.Join(n.cache, "inner")
 			require.NoError(t, os.MkdirAll(inner, 0o755))
