@@ -1,6 +1,7 @@
 package chunk_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -194,5 +195,34 @@ func TestGettingAllIsSharedOut(t *testing.T) {
 		}
 		// 600 blocks, at least four at a time, without idle places.
 		require.LessOrEqual(t, time.Since(start), 600/4*50*time.Millisecond+time.Second)
+	})
+}
+
+func TestNoPrefetch(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		a := r.net.Keeper("a")
+		r.cfg.NoPrefetch = true
+		rd := r.open(r.net.Object(100 * block))
+		r.read(rd, 0, 30*block)
+		r.pass(time.Minute)
+		require.Len(t, a.Fetched(), 30)
+		require.NoError(t, rd.FetchAll(t.Context(), nil))
+		require.Len(t, a.Fetched(), 100)
+	})
+}
+
+func TestLeavingFetchAllEndsIt(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		a := r.net.Keeper("a")
+		a.Delay(time.Second)
+		rd := r.open(r.net.Object(1000 * block))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorIs(t, rd.FetchAll(ctx, nil), context.DeadlineExceeded)
+		r.pass(12 * time.Second)
+		n := len(a.Fetched())
+		require.Less(t, n, 100)
+		r.pass(time.Minute)
+		require.Len(t, a.Fetched(), n)
 	})
 }

@@ -16,8 +16,9 @@ const stride = 16
 type Reader struct {
 	s      *swarm
 	last   atomic.Int64 // block read last
+	gone   atomic.Bool
 	once   sync.Once
-	closed chan struct{}
+	closed chan struct{} // closed with gone
 }
 
 // Data is what Read found: N bytes, either File[Off, Off+N), or Bytes when
@@ -60,6 +61,7 @@ func (r *Reader) Done() <-chan struct{} { return r.s.done }
 // Close ends the reader and its waits. Fetches go on for the grace period.
 func (r *Reader) Close() error {
 	r.once.Do(func() {
+		r.gone.Store(true)
 		close(r.closed)
 		r.s.e.part(r.s)
 	})
@@ -99,16 +101,9 @@ func (r *Reader) local(off, n int64) Data {
 	return Data{File: r.s.file.Reader(), Off: off, N: int(n)}
 }
 
-func (r *Reader) ended() bool {
-	select {
-	case <-r.closed:
-		return true
-	case <-r.s.ctx.Done():
-		return true
-	default:
-		return false
-	}
-}
+// ended is asked on every read, and so looks at no channel: their locks would
+// be shared by all readers.
+func (r *Reader) ended() bool { return r.gone.Load() || r.s.gone.Load() }
 
 // note counts what was read and tells the loop when that changes anything:
 // another block was reached, or more may be fetched unasked.

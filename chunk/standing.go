@@ -58,8 +58,8 @@ func (st *standing) answer(now time.Time) {
 	st.answered, st.dead = now, false
 }
 
-// good notes n bytes that took d. A peer whose blocks take little time gets
-// more at once: otherwise asking would cost more than sending.
+// good notes n bytes that took d. A peer whose blocks take next to no time
+// gets more at once: otherwise asking would cost more than sending.
 func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
 	st.answer(now)
 	st.strikes, st.timeouts, st.until = 0, 0, time.Time{}
@@ -76,7 +76,7 @@ func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
 	switch {
 	case st.share < l.PerPeer:
 		st.share++
-	case d < 20*time.Millisecond:
+	case d < 5*time.Millisecond:
 		st.share = min(st.share+1, l.PerPeerMax)
 	case d > 100*time.Millisecond && st.share > l.PerPeer:
 		st.share--

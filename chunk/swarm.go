@@ -18,6 +18,7 @@ type swarm struct {
 	opened  chan struct{} // closed once file or openErr is set
 	file    File
 	openErr error
+	gone    atomic.Bool   // the file is closed, or about to be
 	ended   chan struct{} // closed when the loop has ended
 
 	reads    *reads
@@ -251,6 +252,7 @@ func (s *swarm) end() {
 	s.e.mu.Lock()
 	s.e.drop(s)
 	s.e.mu.Unlock()
+	s.gone.Store(true)
 	s.cancel()
 	s.disc.stop()
 	s.workers.Wait()

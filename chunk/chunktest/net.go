@@ -51,8 +51,9 @@ type Node struct {
 	unlisted         bool
 	deaf             bool // cannot be followed
 	down             bool
-	have             chunk.Bitmap // zero: all of every object
-	partial          bool
+	partial          bool // it has only what have says, of one object
+	of               chunk.ObjectID
+	have             chunk.Bitmap
 	fault            Fault
 	delay            time.Duration
 	fetched          []int // blocks asked for, in order
@@ -100,13 +101,13 @@ func (n *Net) Mirror(name string) *Node {
 	return n.add(name, &Node{complete: true})
 }
 
-// Partial adds a node that has the given blocks of an object.
+// Partial adds a node that has the given blocks of one object.
 func (n *Net) Partial(name string, o chunk.Object, blocks ...int) *Node {
 	have := chunk.NewBitmap(o.Blocks())
 	for _, b := range blocks {
 		have.Set(b)
 	}
-	return n.add(name, &Node{partial: true, have: have})
+	return n.add(name, &Node{partial: true, of: o.ID, have: have})
 }
 
 func (n *Net) add(name string, p *Node) *Node {
@@ -298,7 +299,7 @@ func (p *Node) refusal(from chunk.Peer, ref chunk.BlockRef) error {
 		return ErrDown
 	case p.Peer.Incarnation != from.Incarnation:
 		return chunk.ErrWrongNode
-	case p.partial && !p.have.Has(ref.Index):
+	case p.partial && (p.of != ref.Object || !p.have.Has(ref.Index)):
 		return chunk.ErrNotHeld
 	}
 	return nil
@@ -388,10 +389,11 @@ func (n *Net) availability(from chunk.Peer, o chunk.Object) (a chunk.Availabilit
 			return
 		}
 		a = chunk.Availability{Full: true, Keeper: p.keeper, Have: chunk.NewBitmap(o.Blocks())}
-		if p.partial {
-			a.Have.Or(p.have)
-		} else {
+		switch {
+		case !p.partial:
 			a.Have.Fill()
+		case p.of == o.ID:
+			a.Have.Or(p.have)
 		}
 		changed = p.changed
 	})
