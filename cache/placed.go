@@ -316,13 +316,22 @@ func (s *placed) unverify(f *os.File, t *table, ident Identity) error {
 		}
 	}
 	h := header{kind: kindSums, obj: s.rec.obj, boot: s.p.c.boot, ident: ident}
-	_, err := s.p.c.writeAt(f, h.encode(), 0)
+	return s.writeSector(f, h.encode(), 0)
+}
+
+// writeSector writes to the file of sums, unless another placed, made when the
+// object was registered anew, owns it by now.
+func (s *placed) writeSector(f *os.File, b []byte, off int64) error {
+	if s.detached.Load() {
+		return nil
+	}
+	_, err := s.p.c.writeAt(f, b, off)
 	return err
 }
 
 func (s *placed) writeGroup(f *os.File, t *table, i int, w groupBits) error {
 	t.encodeGroup(s.sector[:], i, w)
-	if _, err := s.p.c.writeAt(f, s.sector[:], int64(1+i)*sectorSize); err != nil {
+	if err := s.writeSector(f, s.sector[:], int64(1+i)*sectorSize); err != nil {
 		return err
 	}
 	g := &t.groups[i]

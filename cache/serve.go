@@ -164,8 +164,7 @@ func (s *placed) sumBlock(src *os.File, index int) error {
 func (s *placed) record(before *Identity, index int, sum uint32, zero bool) (bound, done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.detached.Load() {
-		// Another placed may own the file of sums by now.
+	if s.detached.Load() && !s.table.Has(index) {
 		return false, false, fmt.Errorf("object %s was registered anew or forgotten: %w", s.rec.obj.ID.Short(), chunk.ErrNotHeld)
 	}
 	if s.ident.Load() != before {

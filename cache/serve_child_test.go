@@ -1,3 +1,53 @@
 package cache
 
-func childServe() error { return nil }
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/stretchr/testify/require"
+)
+
+func serveForever(root, object string) error {
+	id, err := chunk.ParseObjectID(object)
+	if err != nil {
+		return err
+	}
+	c, err := Open(Config{Roots: []string{root}})
+	if err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		b := n % 64
+		blk, err := c.Block(context.Background(), id, b)
+		if err != nil {
+			return err
+		}
+		fmt.Println(b)
+		if err := blk.Release(); err != nil {
+			return err
+		}
+	}
+}
+
+// killAfter runs a child and kills it once it has said so many numbers.
+func killAfter(t *testing.T, cmd *exec.Cmd, n int) []int {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var said []int
+	for s := bufio.NewScanner(out); s.Scan(); {
+		b, err := strconv.Atoi(s.Text())
+		require.NoError(t, err)
+		if said = append(said, b); len(said) == n {
+			require.NoError(t, cmd.Process.Kill())
+		}
+	}
+	require.ErrorContains(t, cmd.Wait(), "killed")
+	return said
+}
