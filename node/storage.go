@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
@@ -43,8 +42,8 @@ func (n *Node) openStorage(ctx context.Context) error {
 	}
 	n.onClose("the connection to "+s.redacted, plain(slots.Close))
 	s.slots = slots
-	if s.table, err = local.Open(filepath.Join(n.cfg.CacheDirs[0], "names.db"), n.log); err != nil {
-		return fmt.Errorf("open the table of known names: %w", err)
+	if s.table, err = local.Open(n.cfg.CacheDirs[0], n.log); err != nil {
+		return err
 	}
 	n.onClose("the table of known names", plain(s.table.Close))
 	return nil
