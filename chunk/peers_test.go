@@ -332,7 +332,7 @@ func TestAtMostSixteenPeersWithAKeeper(t *testing.T) {
 		for _, p := range append(all, k) {
 			p.Delay(50 * time.Millisecond)
 		}
-		rd := r.open(r.net.Object(3000 * block))
+		rd := r.open(r.net.Object(1000 * block))
 		require.NoError(t, rd.FetchAll(t.Context(), nil))
 		used := 0
 		for _, p := range append(all, k) {
@@ -342,7 +342,7 @@ func TestAtMostSixteenPeersWithAKeeper(t *testing.T) {
 		}
 		require.Equal(t, 16, used)
 		require.NotEmpty(t, k.Fetched())
-		require.Less(t, len(k.Fetched()), 3000/8, "spread over the peers")
+		require.Less(t, len(k.Fetched()), 1000/6, "spread over the peers")
 	})
 }
 

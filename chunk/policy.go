@@ -49,6 +49,9 @@ func (b *board) planLate(now time.Time, in intake, out []*flight) []*flight {
 			continue
 		}
 		spec := f.spec && !b.demanded(f.block)
+		if spec && !b.whole {
+			continue // a second copy would go beyond what may be fetched unasked
+		}
 		p, _ := b.pick(f.block, spec, true, now)
 		if p == nil || !in.open(f.n, spec) {
 			continue

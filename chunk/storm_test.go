@@ -19,7 +19,7 @@ import (
 // fails now and then and readers give up: the bytes are always right, and with
 // one sound keeper there is never an error but a reader's own.
 func TestStorm(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(6) {
 		t.Run("", func(t *testing.T) {
 			t.Logf("seed %d", seed)
 			bubble(t, func(t *testing.T, r *rig) { storm(t, r, seed, seed%2 == 0) })
@@ -33,7 +33,7 @@ func storm(t *testing.T, r *rig, seed uint64, sound bool) {
 	r.net.BindAll()
 	r.engine()
 	objects := []chunk.Object{
-		r.net.Object(1), r.net.Object(300*block + 17), r.net.Object(40 * block), r.net.Object(1000*block - 1),
+		r.net.Object(1), r.net.Object(300*block + 17), r.net.Object(40 * block), r.net.Object(400*block - 1),
 	}
 	var bad []*chunktest.Node
 	for range 4 {
@@ -50,7 +50,7 @@ func storm(t *testing.T, r *rig, seed uint64, sound bool) {
 	for range 12 {
 		own := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 		readers.Go(func() {
-			for range 6 {
+			for range 4 {
 				session(t, r, own, objects[own.IntN(len(objects))], sound)
 			}
 		})

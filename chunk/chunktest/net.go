@@ -56,7 +56,9 @@ type Node struct {
 	have             chunk.Bitmap
 	fault            Fault
 	delay            time.Duration
-	fetched          []int // blocks asked for, in order
+	rate             int64     // bytes per second of its link; 0: no limit
+	free             time.Time // when the link has sent what was asked for
+	fetched          []int     // blocks asked for, in order
 	inFlight, most   int
 	changed          chan struct{} // closed when have changes
 	following        int
@@ -194,6 +196,23 @@ func (p *Node) Break(f Fault) { p.net.Do(func() { p.fault = f }) }
 // Delay sets how long each block takes.
 func (p *Node) Delay(d time.Duration) { p.net.Do(func() { p.delay = d }) }
 
+// Link gives the node a link of so many bytes per second, which blocks pass
+// one after the other.
+func (p *Node) Link(rate int64) { p.net.Do(func() { p.rate = rate }) }
+
+// queue puts n bytes on the link and returns how long they take from now.
+func (p *Node) queue(n int64) time.Duration {
+	if p.rate == 0 {
+		return 0
+	}
+	now := time.Now()
+	if p.free.Before(now) {
+		p.free = now
+	}
+	p.free = p.free.Add(time.Duration(n * int64(time.Second) / p.rate))
+	return p.free.Sub(now)
+}
+
 // Down makes the node refuse everything, or answer again.
 func (p *Node) Down(down bool) { p.net.Do(func() { p.down = down }) }
 
@@ -269,8 +288,10 @@ func (n *Net) fetch(ctx context.Context, from chunk.Peer, ref chunk.BlockRef) (b
 		p.fetched = append(p.fetched, ref.Index)
 		p.inFlight++
 		p.most = max(p.most, p.inFlight)
-		delay, fault = p.delay, p.fault
-		err = p.refusal(from, ref)
+		fault = p.fault
+		if err = p.refusal(from, ref); err == nil {
+			delay = p.delay + p.queue(ref.Len)
+		}
 		b = chunk.Received{Ref: ref, Zero: n.zeros[ref.Object].Has(ref.Index)}
 	})
 	if p == nil {
