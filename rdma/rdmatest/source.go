@@ -34,6 +34,8 @@ type sourceObject struct {
 	chunk.Object
 	data []byte
 	file *os.File
+	sums []uint32
+	zero []bool
 }
 
 var _ chunk.Source = (*Source)(nil)
@@ -56,9 +58,16 @@ func (s *Source) Add(data []byte, blockSize int64) chunk.Object {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { assert.NoError(s.t, f.Close()) })
+	held := &sourceObject{Object: o, data: data, file: f}
+	for i := range o.Blocks() {
+		span := o.Block(i)
+		p := data[span.Off:span.End()]
+		held.sums = append(held.sums, chunk.Sum(p))
+		held.zero = append(held.zero, len(bytes.Trim(p, "\x00")) == 0)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[o.ID] = &sourceObject{Object: o, data: data, file: f}
+	s.objects[o.ID] = held
 	return o
 }
 
@@ -121,13 +130,12 @@ func (s *Source) Block(_ context.Context, id chunk.ObjectID, index int) (chunk.B
 
 func (s *Source) lend(o *sourceObject, index int) chunk.Block {
 	span := o.Block(index)
-	data := o.data[span.Off:span.End()]
 	b := chunk.Block{Len: span.Len, Release: s.releaser()}
-	if len(bytes.Trim(data, "\x00")) == 0 {
+	if o.zero[index] {
 		b.Zero = true
 		return b
 	}
-	b.File, b.Off, b.Sum = o.file, span.Off, chunk.Sum(data)
+	b.File, b.Off, b.Sum = o.file, span.Off, o.sums[index]
 	return b
 }
 

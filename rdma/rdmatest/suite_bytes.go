@@ -40,7 +40,7 @@ func testZero(t *testing.T, b *bed) {
 	for _, size := range []int64{block, large} {
 		counters := new(rdma.Counters)
 		s := b.serve()
-		c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Counters: counters, Stall: stall})
+		c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Counters: counters, Stall: patient})
 		data := append(make([]byte, 2*size+7), RandomBytes(3, 3*size)...)
 		o := b.source.Add(append(data, make([]byte, 2*size)...), size)
 		l, err := c.Fetch(t.Context(), s.Peer(), refsOf(o))
@@ -113,7 +113,7 @@ func testCounters(t *testing.T, b *bed) {
 	sent, received := new(rdma.Counters), new(rdma.Counters)
 	server, client := b.node(), b.node()
 	s := b.sys.Serve(t, ServeConfig{Credentials: server, Source: b.source, Counters: sent})
-	c := b.sys.Client(t, ClientConfig{Credentials: client, Counters: received, Stall: stall})
+	c := b.sys.Client(t, ClientConfig{Credentials: client, Counters: received, Stall: patient})
 	o := b.source.Add(RandomBytes(8, 5*large+3), large)
 	b.mustFetch(c, s.Peer(), refsOf(o)...)
 	missing := chunk.BlockRef{Object: chunk.NewObjectID(), Len: block}

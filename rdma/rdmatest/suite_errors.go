@@ -86,14 +86,14 @@ func testCredentials(t *testing.T, b *bed) {
 		t.Run(k.name, func(t *testing.T) {
 			creds, peer := own, s.Peer()
 			k.change(&creds, &peer)
-			c := b.sys.Client(t, ClientConfig{Credentials: creds, Stall: stall})
+			c := b.sys.Client(t, ClientConfig{Credentials: creds, Stall: patient})
 			require.ErrorIs(t, b.failFetch(c, peer, o.Ref(0)), k.want)
 			b.settled(c)
 		})
 	}
 	lent, _ := b.source.Counts()
 	require.Zero(t, lent, "the source was asked on a stranger's behalf")
-	c := b.sys.Client(t, ClientConfig{Credentials: own, Stall: stall})
+	c := b.sys.Client(t, ClientConfig{Credentials: own, Stall: patient})
 	b.mustFetch(c, s.Peer(), o.Ref(0))
 }
 

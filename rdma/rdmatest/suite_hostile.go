@@ -30,9 +30,10 @@ func testHostile(t *testing.T, b *bed) {
 			t.Parallel()
 			b := newBed(t, b.sys)
 			bad := b.sys.Hostile(t, k.fault, ServeConfig{Credentials: b.node(), Source: b.source})
-			good, c := b.serve(), b.client(0)
+			c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Stall: stall})
+			good := b.serve()
 			o := b.source.Add(RandomBytes(1, 4*large), large)
-			for range 3 {
+			for range 2 {
 				err := b.failFetch(c, bad.Peer(), o.Ref(0))
 				if k.want != nil {
 					require.ErrorIs(t, err, k.want)
@@ -52,7 +53,7 @@ func testCancel(t *testing.T, b *bed) {
 		c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Stall: time.Hour})
 		o := b.source.Add(RandomBytes(1, 2*large), large)
 		for _, refs := range [][]chunk.BlockRef{{o.Ref(0)}, refsOf(o)} {
-			ctx, cancel := context.WithTimeout(t.Context(), stall)
+			ctx, cancel := context.WithTimeout(t.Context(), stall/4)
 			start := time.Now()
 			_, err := c.Fetch(ctx, bad.Peer(), refs)
 			cancel()
@@ -84,7 +85,7 @@ func testMemory(t *testing.T, b *bed) {
 	require.EqualValues(t, slots*block, c.MemoryInUse())
 
 	last := []chunk.BlockRef{o.Ref(slots)}
-	ctx, cancel := context.WithTimeout(t.Context(), stall/4)
+	ctx, cancel := context.WithTimeout(t.Context(), stall/8)
 	defer cancel()
 	_, err := c.Fetch(ctx, s.Peer(), last)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

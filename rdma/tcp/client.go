@@ -110,6 +110,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		DialContext:            c.dial,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    cfg.ConnsPerPeer,
+		MaxConnsPerHost:        cfg.ConnsPerPeer, // the gate lets in no more requests, this no more dials beside them
 		IdleConnTimeout:        cfg.IdleTimeout,
 		MaxResponseHeaderBytes: maxAnswerHead,
 		// A read larger than the buffer goes straight to its target: a
