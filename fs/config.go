@@ -58,14 +58,14 @@ const (
 
 // Defaults of Config.
 const (
-	DefaultReadAheadKiB  = 1024
+	DefaultReadAheadKiB  = 1016 // one request of maxRequest
 	DefaultMaxBackground = 96
 	DefaultHandoverSize  = 64 << 20
 	defaultValid         = 60 * time.Second
 	defaultNamesTimeout  = 30 * time.Second
 	defaultReadTimeout   = 2 * time.Minute
-	maxRequest           = 1 << 20 // bytes: the most one READ asks for
-	typeName             = "p2pfs" // shown as fuse.p2pfs
+	maxRequest           = 254 * 4096 // bytes of one READ: with its header it still fits a pipe of 1 MiB, so that replies can be spliced
+	typeName             = "p2pfs"    // shown as fuse.p2pfs
 )
 
 // Config says what to mount and how.
