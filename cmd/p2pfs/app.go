@@ -18,8 +18,9 @@ type app struct {
 	lookup   func(string) (string, bool) // environment
 	start    func(context.Context, node.Config) (daemon, error)
 
-	json bool   // --json
-	node string // --node
+	json     bool   // --json
+	node     string // --node
+	terminal bool   // out is one
 }
 
 // daemon is a running node as mount needs it; *node.Node is one.
@@ -40,6 +41,7 @@ func startNode(ctx context.Context, cfg node.Config) (daemon, error) {
 
 // run executes the command line and returns the exit code.
 func (a *app) run(ctx context.Context) int {
+	a.terminal = isTerminal(a.out)
 	root := a.rootCommand()
 	root.SetArgs(a.args)
 	root.SetOut(a.out)

@@ -11,7 +11,7 @@ import (
 // shown returns a name the way ls prints it: byte for byte into a file or a
 // pipe, quoted for a shell on a terminal when it holds more than plain text.
 func (a *app) shown(name string) string {
-	if !isTerminal(a.out) {
+	if !a.terminal {
 		return name
 	}
 	return quoteName(name)

@@ -6,7 +6,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progressAfter is how long work takes before it is worth a bar.
+// progressAfter is how long work of unknown length takes before it is worth a
+// line.
 const progressAfter = 500 * time.Millisecond
 
 // progress shows on a terminal how far long work has come; elsewhere nothing.
@@ -18,14 +19,14 @@ type progress struct {
 	bar   *progressbar.ProgressBar
 }
 
-// newProgress prepares a bar; it appears when the work takes a while.
+// newProgress prepares a bar; it appears with the first news.
 func (a *app) newProgress(what string) *progress {
 	return &progress{app: a, what: what, show: !a.json && isTerminal(a.err), began: time.Now()}
 }
 
 // bytes shows bytes done of a known total.
 func (p *progress) bytes(done, total int64) {
-	if !p.ready() || total <= 0 {
+	if !p.show || total <= 0 {
 		return
 	}
 	if p.bar == nil {

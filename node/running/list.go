@@ -92,7 +92,10 @@ func removeStale(path string) {
 	if err != nil || i.Alive() {
 		return
 	}
-	if filepath.Dir(i.Socket) == filepath.Dir(path) && !listening(i.Socket) {
+	if filepath.Dir(i.Socket) == filepath.Dir(path) {
+		if listening(i.Socket) {
+			return // its successor's, or its own for a moment more
+		}
 		os.Remove(i.Socket)
 	}
 	for _, c := range i.CacheDirs {

@@ -25,11 +25,11 @@ func thisProcess() (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	start, _, err := startOf(os.Getpid())
+	st, err := statOf(os.Getpid())
 	if err != nil {
 		return process{}, fmt.Errorf("read the start time of this process: %w", err)
 	}
-	p.Start = start
+	p.Start = st.start
 	return p, nil
 }
 
@@ -46,32 +46,47 @@ func here() (process, error) {
 	return process{Boot: strings.TrimSpace(string(boot)), Namespace: ns}, nil
 }
 
-// startOf returns the start time of a process in clock ticks after boot, and
-// its state letter.
-func startOf(pid int) (start uint64, state byte, err error) {
+// procStat is what is read of /proc/<pid>/stat.
+type procStat struct {
+	start   uint64 // clock ticks after boot
+	state   byte   // of the first thread
+	threads int    // that have not ended
+}
+
+// ended reports whether all of the process has. Its first thread may end
+// before others, which still hold locks and sockets.
+func (s procStat) ended() bool {
+	return s.state == 'X' || s.state == 'Z' && s.threads <= 1
+}
+
+func statOf(pid int) (procStat, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, 0, err
+		return procStat{}, err
 	}
 	return parseStat(b)
 }
 
-// parseStat reads fields 3 (state) and 22 (start time) of /proc/<pid>/stat.
-// The name in field 2 may hold spaces and parentheses.
-func parseStat(b []byte) (start uint64, state byte, err error) {
+// parseStat reads fields 3 (state), 20 (threads) and 22 (start time) of
+// /proc/<pid>/stat. The name in field 2 may hold spaces and parentheses.
+func parseStat(b []byte) (procStat, error) {
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
-		return 0, 0, errors.New("stat line without a process name")
+		return procStat{}, errors.New("stat line without a process name")
 	}
 	f := bytes.Fields(b[end+1:])
 	if len(f) < 20 || len(f[0]) != 1 {
-		return 0, 0, fmt.Errorf("stat line of %d fields", len(f)+2)
+		return procStat{}, fmt.Errorf("stat line of %d fields", len(f)+2)
 	}
-	start, err = strconv.ParseUint(string(f[19]), 10, 64)
+	threads, err := strconv.Atoi(string(f[17]))
 	if err != nil {
-		return 0, 0, fmt.Errorf("stat line: start time: %w", err)
+		return procStat{}, fmt.Errorf("stat line: threads: %w", err)
 	}
-	return start, f[0][0], nil
+	start, err := strconv.ParseUint(string(f[19]), 10, 64)
+	if err != nil {
+		return procStat{}, fmt.Errorf("stat line: start time: %w", err)
+	}
+	return procStat{start: start, state: f[0][0], threads: threads}, nil
 }
 
 // Alive reports whether the daemon still runs. Of one in another pid
@@ -84,16 +99,16 @@ func (i Info) Alive() bool {
 	if i.process.Boot != me.Boot {
 		return false
 	}
-	start, state, err := startOf(i.PID)
+	st, err := statOf(i.PID)
 	if errors.Is(err, os.ErrNotExist) {
 		// /proc may hide other users' processes.
 		return errors.Is(unix.Kill(i.PID, 0), unix.EPERM)
 	}
-	return err != nil || (start == i.process.Start && state != 'Z' && state != 'X')
+	return err != nil || (st.start == i.process.Start && !st.ended())
 }
 
 // Stopped reports whether the daemon was stopped by a signal or a debugger.
 func (i Info) Stopped() bool {
-	_, state, err := startOf(i.PID)
-	return err == nil && (state == 'T' || state == 't')
+	st, err := statOf(i.PID)
+	return err == nil && (st.state == 'T' || st.state == 't')
 }

@@ -90,8 +90,9 @@ func deadProcess(t *testing.T) (int, process) {
 	require.NoError(t, cmd.Start())
 	p, err := here()
 	require.NoError(t, err)
-	p.Start, _, err = startOf(cmd.Process.Pid)
+	st, err := statOf(cmd.Process.Pid)
 	require.NoError(t, err)
+	p.Start = st.start
 	require.True(t, Info{PID: cmd.Process.Pid, process: p}.Alive())
 	require.NoError(t, cmd.Process.Kill())
 	cmd.Wait()
@@ -238,12 +239,13 @@ func TestRuntimeDirRefusals(t *testing.T) {
 
 func TestParseStat(t *testing.T) {
 	t.Parallel()
-	start, state, err := parseStat([]byte("12 (a) b (c)) T 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19"))
+	st, err := parseStat([]byte("12 (a) b (c)) T 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19"))
 	require.NoError(t, err)
-	require.Equal(t, uint64(4711), start)
-	require.Equal(t, byte('T'), state)
+	require.Equal(t, procStat{start: 4711, state: 'T', threads: 17}, st)
+	require.False(t, procStat{state: 'Z', threads: 2}.ended(), "its other threads still hold the cache")
+	require.True(t, procStat{state: 'Z', threads: 1}.ended())
 	for _, bad := range []string{"", "1 (x", "1 (x) S 1 2", "1 (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x"} {
-		_, _, err := parseStat([]byte(bad))
+		_, err := parseStat([]byte(bad))
 		require.Error(t, err, bad)
 	}
 }
@@ -272,7 +274,7 @@ func FuzzDecode(f *testing.F) {
 
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("1 (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19"))
-	f.Fuzz(func(t *testing.T, b []byte) { _, _, _ = parseStat(b) })
+	f.Fuzz(func(t *testing.T, b []byte) { _, _ = parseStat(b) })
 }
 
 func FuzzParseMounts(f *testing.F) {
