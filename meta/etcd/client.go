@@ -103,7 +103,6 @@ func (c *connector) config() clientv3.Config {
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingTime,
 		DialKeepAliveTimeout: pingTimeout,
-		PermitWithoutStream:  true,
 		MaxUnaryRetries:      3, // one for a token that ran out; see retry
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/p2pfs/p2pfs/meta"
@@ -28,9 +27,12 @@ func (s *Store) Watch(ctx context.Context, slot meta.Slot, since uint64, on func
 			return nil
 		case errors.Is(err, meta.ErrGap):
 			return err
-		case errors.Is(err, rpctypes.ErrCompacted):
-			if err := w.resume(ctx); errors.Is(err, meta.ErrGap) {
-				return err
+		case w.compacted > 0:
+			// Failing that, the next round finds out where it stands.
+			if err := w.resume(ctx); errors.Is(err, errChanged) {
+				return fmt.Errorf("watch %s since %d: %w", slot, w.since, meta.ErrGap)
+			} else if err == nil {
+				continue
 			}
 		}
 		select {
@@ -48,10 +50,14 @@ type watch struct {
 	since uint64 // slot version after the last event told
 	from  int64  // revision to watch from
 	on    func([]meta.Event)
+	// compacted is the revision up to which the store forgot its history,
+	// if that is what broke the watch.
+	compacted int64
 }
 
 // run watches from w.from until the watch breaks.
 func (w *watch) run(ctx context.Context) error {
+	w.compacted = 0
 	cl, err := w.s.conn.get(ctx)
 	if err != nil {
 		return err
@@ -64,8 +70,8 @@ func (w *watch) run(ctx context.Context) error {
 	ch := cl.Watch(ctx, w.s.fields(w.slot), clientv3.WithPrefix(), clientv3.WithRev(w.from),
 		clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
 	for r := range ch {
-		if r.CompactRevision != 0 {
-			return rpctypes.ErrCompacted
+		if w.compacted = r.CompactRevision; w.compacted > 0 {
+			return errors.New("the store forgot its history")
 		}
 		if err := r.Err(); err != nil {
 			return err
@@ -103,20 +109,23 @@ func (w *watch) tell(events []*clientv3.Event) {
 	w.on(out)
 }
 
+// errChanged: the slot changed before the store forgot its history.
+var errChanged = errors.New("changed meanwhile")
+
 // resume finds where to watch from after the store forgot w.from. That is no
-// gap if the slot has not changed since: a directory that stays as it is for a
-// day is watched on. (A record that vanished with its lease is not seen by
-// this; slots of leased records are not watched for long.)
+// gap if the slot had not changed when it did: a directory that stays as it is
+// for a day is watched on. (A record that vanished with its lease is not seen
+// by this; slots of leased records are not watched for long.)
 func (w *watch) resume(ctx context.Context) error {
 	return w.s.retry(ctx, func(ctx context.Context, cl *clientv3.Client) error {
-		r, err := cl.Get(ctx, w.s.slotKey(w.slot))
+		r, err := cl.Get(ctx, w.s.slotKey(w.slot), clientv3.WithRev(w.compacted))
 		if err != nil {
 			return err
 		}
 		if len(r.Kvs) > 0 && uint64(r.Kvs[0].ModRevision) > w.since {
-			return fmt.Errorf("watch %s since %d: %w", w.slot, w.since, meta.ErrGap)
+			return errChanged
 		}
-		w.from = r.Header.Revision + 1
+		w.from = w.compacted + 1
 		return nil
 	})
 }

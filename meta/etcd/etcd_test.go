@@ -1,0 +1,56 @@
+package etcd_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/etcd"
+	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
+	"github.com/p2pfs/p2pfs/meta/metatest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// opener returns a function that opens empty stores on one server: each has a
+// prefix of its own.
+func opener(url func(prefix string) string) func(*testing.T) meta.Slots {
+	var n atomic.Int64
+	return func(t *testing.T) meta.Slots {
+		return open(t, url(fmt.Sprintf("test/%d", n.Add(1))), etcd.Options{})
+	}
+}
+
+func open(t *testing.T, url string, opts etcd.Options) *etcd.Store {
+	t.Helper()
+	s, err := etcd.Open(t.Context(), url, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func startEmbedded(t *testing.T) func(prefix string) string {
+	t.Helper()
+	srv, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Close() })
+	return func(prefix string) string { return srv.URL() + "/" + prefix }
+}
+
+func TestEmbedded(t *testing.T) {
+	t.Parallel()
+	open := opener(startEmbedded(t))
+	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
+	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
+}
+
+func TestProcess(t *testing.T) {
+	t.Parallel()
+	open := opener(metatest.StartEtcd(t).URL)
+	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
+	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
+}
