@@ -87,7 +87,7 @@ func diskUsage(t testing.TB, dir string) int64 {
 
 func TestAFullDiskIsReadThrough(t *testing.T) {
 	t.Parallel()
-	for name, options := range map[string]string{"bytes": "size=16m", "inodes": "size=64m,nr_inodes=60"} {
+	for name, options := range map[string]string{"bytes": "size=16m", "inodes": "size=64m,nr_inodes=350"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)

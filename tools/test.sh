@@ -12,7 +12,7 @@ units() { # every package but the integration tests
 	"${gotest[@]}" -race -timeout 8m $list
 }
 
-integration() { "${gotest[@]}" --each -count=1 "$@" ./integration; }
+integration() { "${gotest[@]}" --each -count=1 -parallel 4 "$@" ./integration; }
 
 export P2PFS_BIN=$PWD/build/p2pfs-test
 case ${1:-} in
