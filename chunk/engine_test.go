@@ -210,6 +210,7 @@ func TestReadAfterEngineClose(t *testing.T) {
 func TestCompletionIsToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		a := r.net.Keeper("a")
+		a.Delay(10 * time.Millisecond) // else the first announcement is overtaken
 		o := r.net.Object(20*block + 5)
 		rd := r.open(o)
 		var last, calls int64

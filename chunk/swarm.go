@@ -180,6 +180,7 @@ func (s *swarm) step(now time.Time) {
 	s.linger(now)
 	s.expire(now)
 	s.discover(now)
+	s.board.held = s.uncached.Load() || s.disc.zeros == zerosAsked || s.e.cfg.NoPrefetch && s.alls == 0
 	var flights []*flight
 	s.e.gate.round(&s.seat, func(in intake) { flights = s.board.plan(now, in) })
 	for _, f := range flights {
@@ -196,8 +197,7 @@ func (s *swarm) ramp(now time.Time) {
 		s.ramped.Store(true)
 	}
 	b.whole = s.read || s.alls > 0 || now.Before(s.allsUntil)
-	b.held = s.uncached.Load() || s.disc.zeros == zerosAsked || s.e.cfg.NoPrefetch && s.alls == 0
-	if s.alls > 0 && len(b.flights) == 0 && len(b.queue) == 0 {
+	if s.alls > 0 && s.disc.zeros != zerosAsked && len(b.flights) == 0 && len(b.queue) == 0 {
 		// Whoever gets all of it is not left to the back-offs of peers.
 		if i := b.absentee(); i >= 0 {
 			s.wants[i] = &want{until: now.Add(s.e.cfg.Limits.Grace)}
