@@ -183,6 +183,11 @@ func TestInterruptWhileTheDaemonStartsEndsIt(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	defer cmd.Process.Kill()
 	child := 0
+	t.Cleanup(func() {
+		if child != 0 {
+			syscall.Kill(child, syscall.SIGKILL)
+		}
+	})
 	require.Eventually(t, func() bool {
 		if child = childOf(cmd.Process.Pid); child == 0 {
 			return false
