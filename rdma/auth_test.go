@@ -152,3 +152,29 @@ func TestCredentialsValidate(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 }
+
+// FuzzVerify: nothing but the one claim there is for a sender gets in.
+func FuzzVerify(f *testing.F) {
+	creds := Credentials{
+		Cluster: chunk.ClusterID{1}, Secret: []byte("0123456789abcdef"),
+		Self: chunk.NodeID{2}, Incarnation: 3,
+	}
+	a, err := NewAuth(creds)
+	require.NoError(f, err)
+	good := a.Claim(chunk.Peer{Node: creds.Self, Incarnation: creds.Incarnation})
+	f.Add(good.Proto, good.Cluster, good.Node, good.Incarnation, good.From, good.Token)
+	f.Add("", "", "", "", "", "")
+	f.Add("1", good.Cluster, good.Node, "+3", strings.ToUpper(good.From), good.Token)
+	f.Fuzz(func(t *testing.T, proto, cluster, node, incarnation, from, token string) {
+		c := Claim{proto, cluster, node, incarnation, from, token}
+		id, err := a.Verify(Request{Claim: c})
+		if err != nil {
+			require.Zero(t, id)
+			return
+		}
+		require.Equal(t, creds.token(id, creds.Self, creds.Incarnation), token)
+		c.From = good.From
+		c.Token = good.Token
+		require.Equal(t, good, c)
+	})
+}

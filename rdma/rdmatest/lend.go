@@ -14,10 +14,7 @@ import (
 // lend is the control call for a lease on some blocks, all of them or none.
 func (p *Provider) lend(q *pair, claim rdma.Claim, refs []chunk.BlockRef) (reply, error) {
 	if p.cfg.Fault == HangAtOnce {
-		select {
-		case <-q.dead:
-		case <-p.life.Done():
-		}
+		<-q.dead
 		return reply{}, errPair
 	}
 	from, err := p.auth.Verify(rdma.Request{Claim: claim})
@@ -46,47 +43,49 @@ func (p *Provider) lend(q *pair, claim rdma.Claim, refs []chunk.BlockRef) (reply
 	return r, nil
 }
 
-// load brings the blocks into registered memory.
+// load brings the blocks into registered memory. It waits for all the slots
+// together: two calls that each held some would wait for one another.
 func (p *Provider) load(g *grant, refs []chunk.BlockRef) ([]descriptor, error) {
 	out := make([]descriptor, len(refs))
+	var sizes []int64
 	for i, ref := range refs {
-		b, err := p.cfg.Source.Block(p.life, ref.Object, ref.Index)
+		b, err := p.cfg.Source.Block(g.pair.ready, ref.Object, ref.Index)
 		if err != nil {
 			return nil, err
 		}
 		g.blocks = append(g.blocks, b)
 		ref.Len = b.Len
 		out[i] = descriptor{ref: ref, len: b.Len, sum: b.Sum, zero: b.Zero}
+		if !b.Zero {
+			sizes = append(sizes, b.Len)
+		}
+	}
+	var err error
+	if g.slots, err = p.arena.Acquire(g.pair.ready, sizes...); err != nil {
+		return nil, fmt.Errorf("get memory: %w", err)
+	}
+	slots := g.slots
+	for i, b := range g.blocks {
 		if b.Zero {
 			continue
 		}
-		slot, err := p.loadOne(b)
-		if err != nil {
-			return nil, fmt.Errorf("load block %d of %s: %w", ref.Index, ref.Object.Short(), err)
+		if err := p.loadOne(slots[0], b); err != nil {
+			return nil, fmt.Errorf("load block %d of %s: %w", out[i].ref.Index, out[i].ref.Object.Short(), err)
 		}
-		g.slots = append(g.slots, slot)
-		out[i].addr, out[i].key = p.nic.addressOf(slot)
+		out[i].addr, out[i].key = p.nic.addressOf(slots[0])
+		slots = slots[1:]
 	}
 	return out, nil
 }
 
-func (p *Provider) loadOne(b chunk.Block) (rdma.Slot, error) {
-	slots, err := p.arena.Acquire(p.life, b.Len)
-	if err != nil {
-		return rdma.Slot{}, err
-	}
-	err = p.nic.write(func() error {
-		_, err := b.File.ReadAt(slots[0].Data, b.Off)
+func (p *Provider) loadOne(s rdma.Slot, b chunk.Block) error {
+	return p.nic.write(func() error {
+		_, err := b.File.ReadAt(s.Data, b.Off)
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return err
 	})
-	if err != nil {
-		p.arena.Release(slots...)
-		return rdma.Slot{}, err
-	}
-	return slots[0], nil
 }
 
 // grant makes the lease known and starts its time.

@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -21,24 +22,19 @@ var (
 // in error it stays there.
 type pair struct {
 	provider *Provider
-
-	once sync.Once
-	dead chan struct{} // closed when in error
+	ready    context.Context // ends when in error
+	fail     context.CancelFunc
+	dead     <-chan struct{} // of ready
 }
 
-func newPair(p *Provider) *pair { return &pair{provider: p, dead: make(chan struct{})} }
-
-// fail moves the connection to error. READs stop before their next piece.
-func (q *pair) fail() { q.once.Do(func() { close(q.dead) }) }
-
-func (q *pair) failed() bool {
-	select {
-	case <-q.dead:
-		return true
-	default:
-		return false
-	}
+func newPair(p *Provider) *pair {
+	q := &pair{provider: p}
+	q.ready, q.fail = context.WithCancel(p.life)
+	q.dead = q.ready.Done()
+	return q
 }
+
+func (q *pair) failed() bool { return q.ready.Err() != nil }
 
 // read is a one-sided READ: it copies registered memory of the provider to
 // dst. Nothing of the provider runs but, in its stead, the network card: key

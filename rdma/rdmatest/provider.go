@@ -109,6 +109,9 @@ func (p *Provider) Leases() int {
 	return len(p.grants)
 }
 
+// MemoryInUse returns the registered bytes that are lent.
+func (p *Provider) MemoryInUse() int64 { return p.arena.InUse() }
+
 // Stop breaks every connection and takes everything back.
 func (p *Provider) Stop() {
 	p.network.remove(p)

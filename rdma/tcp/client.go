@@ -163,7 +163,9 @@ func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, &dialError{addr: addr, err: err, timeout: c.cfg.DialTimeout}
 	}
-	return c.conns.add(conn), nil
+	kept, n := c.conns.add(conn)
+	c.cfg.Log.Debug("connected to a peer", "addr", addr, "connections", n)
+	return kept, nil
 }
 
 // dialError is a failure to connect. It hides the context that bounded it:

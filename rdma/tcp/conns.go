@@ -16,7 +16,8 @@ type trackedConn struct {
 	set *connSet
 }
 
-func (s *connSet) add(c net.Conn) net.Conn {
+// add returns what to use instead of c, and how many connections are open.
+func (s *connSet) add(c net.Conn) (net.Conn, int) {
 	t := &trackedConn{Conn: c, set: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +25,7 @@ func (s *connSet) add(c net.Conn) net.Conn {
 		s.open = make(map[*trackedConn]struct{})
 	}
 	s.open[t] = struct{}{}
-	return t
+	return t, len(s.open)
 }
 
 // Close implements net.Conn.

@@ -24,17 +24,28 @@ func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.life, func() { cancel(chunk.ErrClosed) })()
+	l, err := c.fetch(ctx, from, refs)
+	if err == nil {
+		return l, nil
+	}
+	if c.life.Err() != nil {
+		err = chunk.ErrClosed // whichever wait it was that Close ended first
+	}
+	return nil, fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+}
+
+func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {
 	addr, err := address(from)
 	if err != nil {
 		return nil, err
 	}
 	l, err := c.newLease(ctx, refs)
 	if err != nil {
-		return nil, fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+		return nil, err
 	}
 	if err := c.fetchAll(ctx, target{peer: from, addr: addr, claim: c.cfg.Auth.Claim(from)}, l); err != nil {
 		l.Release()
-		return nil, fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+		return nil, err
 	}
 	return l, nil
 }
@@ -74,10 +85,10 @@ func (c *Client) fetchOne(ctx context.Context, t target, b *chunk.Received) erro
 func address(p chunk.Peer) (string, error) {
 	addr, ok := p.Addrs[Protocol]
 	if !ok || addr == "" {
-		return "", fmt.Errorf("%s has no %s address", describePeer(p), Protocol)
+		return "", fmt.Errorf("it has no %s address", Protocol)
 	}
 	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("%s has the %s address %q, want HOST:PORT", describePeer(p), Protocol, addr)
+		return "", fmt.Errorf("its %s address is %q, want HOST:PORT", Protocol, addr)
 	}
 	return addr, nil
 }

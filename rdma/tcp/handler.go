@@ -57,7 +57,7 @@ func NewHandler(cfg HandlerConfig) http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.Stall)) // best effort: not every server has them
+	h.allowTime(w)
 	head := w.Header()
 	head.Set(rdma.HeaderProto, protoVersion)
 	head["Date"] = nil
@@ -76,6 +76,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b, err := h.Source.Block(r.Context(), ref.Object, ref.Index)
+	h.allowTime(w) // the source may have taken long
 	if err != nil {
 		h.fail(w, from, ref, err)
 		return
@@ -84,6 +85,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set(rdma.HeaderNode, claim.Node)
 	head.Set(rdma.HeaderIncarnation, claim.Incarnation)
 	h.send(w, from, ref, &held{Block: b})
+}
+
+// allowTime gives the reader time to take the next bytes. Servers without
+// deadlines are served without.
+func (h *handler) allowTime(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.Stall))
 }
 
 // parseRequest returns the block asked for, without its length, or the status

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 )
@@ -132,7 +131,7 @@ func (h *handler) sendLarge(w http.ResponseWriter, from chunk.NodeID, ref chunk.
 
 // sendTail writes the last bytes of a block; its source was checked.
 func (h *handler) sendTail(w http.ResponseWriter, from chunk.NodeID, p []byte) error {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.Stall))
+	h.allowTime(w)
 	n, err := w.Write(p)
 	h.Counters.Sent(from, int64(n))
 	if err != nil {

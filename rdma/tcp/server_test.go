@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -203,7 +204,7 @@ func TestReaderTakesNothing(t *testing.T) {
 		c.Stall = stall
 		return nil
 	})
-	o := b.source.Add(rdmatest.RandomBytes(1, chunk.MaxBlockSize), chunk.MaxBlockSize)
+	o := b.source.Add(bytes.Repeat([]byte{1}, chunk.MaxBlockSize), chunk.MaxBlockSize)
 	c, err := net.Dial("tcp", b.addr)
 	require.NoError(t, err)
 	defer c.Close()
@@ -244,4 +245,30 @@ func TestWithoutSendfile(t *testing.T) {
 		_, err = c.Fetch(t.Context(), b.Peer(), []chunk.BlockRef{short.Ref(0)})
 		require.Error(t, err)
 	}
+}
+
+// TestBesideHTTP2: the node's port speaks HTTP/2 as well, for its own calls.
+func TestBesideHTTP2(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, func(_ *tcp.HandlerConfig, s *http.Server) func(net.Listener) net.Listener {
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetHTTP1(true)
+		s.Protocols.SetUnencryptedHTTP2(true)
+		return nil
+	})
+	o := b.source.Add(rdmatest.RandomBytes(2, large), large)
+	require.NoError(t, b.fetch(t, b.newClient(t, nil), b.Peer(), o.Ref(0)))
+
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+b.addr+"/p2pfs/v1/objects/"+o.ID.String()+"/blocks/0", nil)
+	require.NoError(t, err)
+	b.auth.Claim(b.Peer()).Each(r.Header.Set)
+	resp, err := h2.RoundTrip(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.True(t, string(b.source.Data(o.ID, 0)) == string(body))
 }
