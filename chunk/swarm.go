@@ -244,7 +244,12 @@ func (s *swarm) over(now time.Time) bool {
 		return false
 	}
 	t := s.e.unread(s)
-	return !t.IsZero() && now.Sub(t) >= s.e.cfg.Limits.Grace && s.e.retire(s)
+	if t.IsZero() {
+		return false
+	}
+	// A complete object has nothing to go on with, and its file may be
+	// dropped: a later reader must not find the one that is gone.
+	return (s.complete.Load() || now.Sub(t) >= s.e.cfg.Limits.Grace) && s.e.retire(s)
 }
 
 // end stops what is under way and closes the file.
