@@ -117,9 +117,9 @@ func (c Config) Validate() error {
 		}
 	}
 	if !c.Insecure {
-		for flag, hp := range map[string]string{"--listen": c.Listen, "--meta-listen": c.MetaListen} {
+		for flag, hp := range map[string]string{"--listen": c.Listen, "--meta-listen": c.MetaListen, "--http": c.HTTP} {
 			if hp != "" && !isLoopback(hp) {
-				return fmt.Errorf("%s %s is beyond loopback: bytes and tokens would cross the network unencrypted; add --insecure if that network is trusted", flag, hp)
+				return fmt.Errorf("%s %s is beyond loopback: what is said there crosses the network unencrypted; add --insecure if that network is trusted", flag, hp)
 			}
 		}
 	}

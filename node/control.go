@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
+	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -35,26 +34,6 @@ func (n *Node) serveControl(ctx context.Context) error {
 	return nil
 }
 
-// listenControl makes the control socket, for its owner alone. One left by a
-// node that was killed is replaced: the cache's lock shows that it is dead.
-func listenControl(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	lis, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		lis.Close()
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	return lis, nil
-}
-
 // controlError gives an error the gRPC code that commands turn into an exit
 // code; the message is what a person sees.
 func controlError(err error) error {
@@ -70,6 +49,8 @@ func controlError(err error) error {
 		code = codes.AlreadyExists
 	case errors.Is(err, meta.ErrName), errors.Is(err, meta.ErrNotDir), errors.Is(err, meta.ErrIsDir):
 		code = codes.InvalidArgument
+	case errors.Is(err, syscall.EBUSY):
+		code = codes.FailedPrecondition
 	case errors.Is(err, os.ErrPermission):
 		code = codes.PermissionDenied
 	case errors.Is(err, context.Canceled):

@@ -15,12 +15,6 @@ import (
 	"github.com/p2pfs/p2pfs/rdma"
 )
 
-// Versions of the peer protocol this program speaks.
-const (
-	protoMin = 1
-	protoMax = 1
-)
-
 // followInterval is how long changes of a map are gathered before they are
 // sent: a few block times on a fast link, little beside one on a slow link.
 const followInterval = 50 * time.Millisecond

@@ -22,6 +22,7 @@ type registry struct {
 
 	mu     sync.Mutex
 	recent map[chunk.SetID]located
+	told   map[chunk.SetID]bool // sets announced: whether as complete
 }
 
 type located struct {
@@ -61,16 +62,28 @@ func (r *registry) Locate(ctx context.Context, set chunk.SetID) ([]chunk.Provide
 // Announce implements chunk.Registry. The engine never fetches what this node
 // keeps, so that no keeper's record is overwritten.
 func (r *registry) Announce(ctx context.Context, set chunk.SetID, complete bool) error {
+	r.mu.Lock()
+	as, told := r.told[set]
+	r.mu.Unlock()
+	if told && (as || !complete) { // another object of the set was first
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if err := r.catalog.Announce(ctx, set, r.self, false, complete); err != nil {
 		return fmt.Errorf("announce set %s: %w", set, err)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told[set] = complete
 	return nil
 }
 
 // withdraw removes this node's provider record of a set.
 func (r *registry) withdraw(ctx context.Context, set chunk.SetID) error {
+	r.mu.Lock()
+	delete(r.told, set)
+	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if err := r.catalog.Withdraw(ctx, set, r.self); err != nil {

@@ -94,7 +94,7 @@ func (n *Node) stat(ctx context.Context, p string) (*nodepb.StatReply, error) {
 	o := e.Object
 	r.ChunkSize, r.BlockSize, r.Set, r.Blocks = o.ChunkSize, o.BlockSize, o.Set.String(), int64(o.Blocks())
 	if info, _, ok := n.cache.Peek(o.ID); ok {
-		r.LocalBytes, r.Source = info.LocalBytes, info.Path
+		r.LocalBytes, r.Source = info.LocalBytes, []byte(info.Path)
 	}
 	if r.Providers, err = n.providers(ctx, o); err != nil {
 		r.Error = err.Error()

@@ -17,6 +17,7 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/running"
 	"github.com/p2pfs/p2pfs/rdma"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
@@ -148,7 +149,7 @@ func (n *Node) startEngine(_, life context.Context) error {
 	n.onClose("the transport", plain(n.transport.Close))
 	n.registry = &registry{
 		catalog: n.catalog, self: n.id, timeout: DefaultMetaTimeout,
-		recent: map[chunk.SetID]located{},
+		recent: map[chunk.SetID]located{}, told: map[chunk.SetID]bool{},
 	}
 	n.engine = chunk.NewEngine(chunk.Config{
 		Self: n.id, Zone: n.cfg.Zone, Store: n.cache, Transport: n.transport, Registry: n.registry, Scout: n.peers,
@@ -171,7 +172,7 @@ func (n *Node) startEngine(_, life context.Context) error {
 	return nil
 }
 
-func (n *Node) startView(_, life context.Context) error {
+func (n *Node) startView(ctx, life context.Context) error {
 	view, err := meta.NewView(meta.ViewConfig{
 		Catalog: n.catalog, Local: n.storage.table, Consistency: meta.Consistency(n.cfg.Consistency), Timeout: DefaultMetaTimeout,
 		OnChange: func(c meta.Change) {
@@ -185,6 +186,11 @@ func (n *Node) startView(_, life context.Context) error {
 		return err
 	}
 	n.view = view
+	// The root is listed now, so that the first ls does not wait and the
+	// state of the store is known. Without the store, what is known will do.
+	if _, err := view.List(ctx, meta.RootDir); err != nil {
+		n.log.Warn("the mountpoint cannot be listed yet", "err", err)
+	}
 	n.onClose("the view of the names", plain(view.Close))
 	n.goRun(life, "view of the names", view.Run)
 	return nil
@@ -318,7 +324,7 @@ func (n *Node) startControl(_, life context.Context) error {
 	if n.cfg.RuntimeSocket == "" {
 		return nil
 	}
-	lis, err := listenControl(n.cfg.RuntimeSocket)
+	lis, err := running.Listen(n.cfg.RuntimeSocket)
 	if err != nil {
 		return err
 	}

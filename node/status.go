@@ -26,7 +26,7 @@ func (n *Node) status() *nodepb.StatusReply {
 			StaleAnswers: vs.Stale, Embedded: n.storage.embedded != nil,
 		},
 		Mount: &nodepb.StatusReply_Mount{
-			Mountpoint: n.cfg.Mountpoint, Passthrough: ms.Passthrough, PassthroughReason: ms.PassthroughReason,
+			Mountpoint: []byte(n.cfg.Mountpoint), Passthrough: ms.Passthrough, PassthroughReason: ms.PassthroughReason,
 			ReadOnly: n.cfg.ReadOnly, OpenFiles: int64(ms.OpenFiles), Consistency: n.cfg.Consistency,
 		},
 		Cache: &nodepb.StatusReply_Cache{
@@ -40,7 +40,7 @@ func (n *Node) status() *nodepb.StatusReply {
 		r.Meta.Error = vs.Err.Error()
 	}
 	for _, root := range cs.Roots {
-		r.Cache.Roots = append(r.Cache.Roots, &nodepb.StatusReply_Root{Dir: root.Dir, UsedBytes: root.UsedBytes, State: root.State})
+		r.Cache.Roots = append(r.Cache.Roots, &nodepb.StatusReply_Root{Dir: []byte(root.Dir), UsedBytes: root.UsedBytes, State: root.State})
 	}
 	return r
 }
@@ -148,7 +148,7 @@ const statusPage = `<!doctype html>
 {{range .Warnings}}<p><b>{{.}}</b></p>{{end}}
 <table>
 <tr><td>node<td>{{.Node.Id}}
-<tr><td>mounted at<td>{{.Mount.Mountpoint}}
+<tr><td>mounted at<td>{{printf "%s" .Mount.Mountpoint}}
 <tr><td>passthrough<td>{{.Mount.Passthrough}} {{.Mount.PassthroughReason}}
 <tr><td>metadata store<td>{{.Meta.Url}}: {{.Meta.State}}
 <tr><td>cluster<td>{{.Meta.Cluster}}

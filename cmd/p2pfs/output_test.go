@@ -44,10 +44,10 @@ var fakeStatus = &nodepb.StatusReply{
 		StartedUnixNs: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano(),
 	},
 	Meta:  &nodepb.StatusReply_Meta{Url: "etcd://127.0.0.1:2379", State: "ok", Cluster: "c1", Embedded: true},
-	Mount: &nodepb.StatusReply_Mount{Mountpoint: "/mnt/models", Passthrough: "on", Consistency: "open", OpenFiles: 1},
+	Mount: &nodepb.StatusReply_Mount{Mountpoint: []byte("/mnt/models"), Passthrough: "on", Consistency: "open", OpenFiles: 1},
 	Cache: &nodepb.StatusReply_Cache{
 		UsedBytes: 3 << 30, LimitBytes: 10 << 30, Objects: 4, Complete: 3, InPlace: 1,
-		Roots: []*nodepb.StatusReply_Root{{Dir: "/c", UsedBytes: 3 << 30, State: "ok"}},
+		Roots: []*nodepb.StatusReply_Root{{Dir: []byte("/c"), UsedBytes: 3 << 30, State: "ok"}},
 	},
 	Counters: map[string]uint64{"received_bytes": 1 << 20, "sent_bytes": 5, "blocks_fetched": 2, "fetch_errors": 0},
 	Warnings: []string{"disk is slow"},
@@ -78,7 +78,7 @@ warning         disk is slow
 	v := decode(t, r.out)
 	for path, want := range map[string]any{
 		"node.id": "00ff", "node.name": "gpu1", "node.addrs.tcp": "10.0.0.1:7070", "node.pid": 42.0, "meta.url": "etcd://127.0.0.1:2379",
-		"meta.state": "ok", "meta.embedded": true, "mount.mountpoint": "/mnt/models", "mount.passthrough": "on", "cache.used_bytes": float64(3 << 30),
+		"meta.state": "ok", "meta.embedded": true, "mount.mountpoint": []byte("/mnt/models"), "mount.passthrough": "on", "cache.used_bytes": float64(3 << 30),
 		"counters.received_bytes": float64(1 << 20), "counters.sent_bytes": 5.0, "node.started": "2026-01-02T03:04:05Z",
 	} {
 		require.Equal(t, want, field(t, v, path), path)

@@ -623,7 +623,7 @@ type StatReply struct {
 	Providers     []*StatReply_Provider  `protobuf:"bytes,6,rep,name=providers,proto3" json:"providers,omitempty"`
 	Blocks        int64                  `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	Inode         uint64                 `protobuf:"varint,8,opt,name=inode,proto3" json:"inode,omitempty"`
-	Source        string                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"` // in-place: the registered file
+	Source        []byte                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"` // in-place: the registered file
 	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // providers could not be asked: why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -715,11 +715,11 @@ func (x *StatReply) GetInode() uint64 {
 	return 0
 }
 
-func (x *StatReply) GetSource() string {
+func (x *StatReply) GetSource() []byte {
 	if x != nil {
 		return x.Source
 	}
-	return ""
+	return nil
 }
 
 func (x *StatReply) GetError() string {
@@ -1135,7 +1135,7 @@ func (x *StatusReply_Meta) GetError() string {
 
 type StatusReply_Mount struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
-	Mountpoint        string                 `protobuf:"bytes,1,opt,name=mountpoint,proto3" json:"mountpoint,omitempty"`
+	Mountpoint        []byte                 `protobuf:"bytes,1,opt,name=mountpoint,proto3" json:"mountpoint,omitempty"`
 	Passthrough       string                 `protobuf:"bytes,2,opt,name=passthrough,proto3" json:"passthrough,omitempty"`
 	PassthroughReason string                 `protobuf:"bytes,3,opt,name=passthrough_reason,json=passthroughReason,proto3" json:"passthrough_reason,omitempty"`
 	ReadOnly          bool                   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
@@ -1175,11 +1175,11 @@ func (*StatusReply_Mount) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_control_proto_rawDescGZIP(), []int{2, 2}
 }
 
-func (x *StatusReply_Mount) GetMountpoint() string {
+func (x *StatusReply_Mount) GetMountpoint() []byte {
 	if x != nil {
 		return x.Mountpoint
 	}
-	return ""
+	return nil
 }
 
 func (x *StatusReply_Mount) GetPassthrough() string {
@@ -1219,7 +1219,7 @@ func (x *StatusReply_Mount) GetConsistency() string {
 
 type StatusReply_Root struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Dir           []byte                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
 	UsedBytes     int64                  `protobuf:"varint,2,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1256,11 +1256,11 @@ func (*StatusReply_Root) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_control_proto_rawDescGZIP(), []int{2, 3}
 }
 
-func (x *StatusReply_Root) GetDir() string {
+func (x *StatusReply_Root) GetDir() []byte {
 	if x != nil {
 		return x.Dir
 	}
-	return ""
+	return nil
 }
 
 func (x *StatusReply_Root) GetUsedBytes() int64 {
@@ -1624,7 +1624,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x1a\xd6\x01\n" +
 	"\x05Mount\x12\x1e\n" +
 	"\n" +
-	"mountpoint\x18\x01 \x01(\tR\n" +
+	"mountpoint\x18\x01 \x01(\fR\n" +
 	"mountpoint\x12 \n" +
 	"\vpassthrough\x18\x02 \x01(\tR\vpassthrough\x12-\n" +
 	"\x12passthrough_reason\x18\x03 \x01(\tR\x11passthroughReason\x12\x1b\n" +
@@ -1633,7 +1633,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"open_files\x18\x05 \x01(\x03R\topenFiles\x12 \n" +
 	"\vconsistency\x18\x06 \x01(\tR\vconsistency\x1aM\n" +
 	"\x04Root\x12\x10\n" +
-	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1d\n" +
+	"\x03dir\x18\x01 \x01(\fR\x03dir\x12\x1d\n" +
 	"\n" +
 	"used_bytes\x18\x02 \x01(\x03R\tusedBytes\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x1a\xfc\x01\n" +
@@ -1696,7 +1696,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\tproviders\x18\x06 \x03(\v2$.p2pfs.control.v1.StatReply.ProviderR\tproviders\x12\x16\n" +
 	"\x06blocks\x18\a \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05inode\x18\b \x01(\x04R\x05inode\x12\x16\n" +
-	"\x06source\x18\t \x01(\tR\x06source\x12\x14\n" +
+	"\x06source\x18\t \x01(\fR\x06source\x12\x14\n" +
 	"\x05error\x18\n" +
 	" \x01(\tR\x05error\x1a\xbd\x02\n" +
 	"\bProvider\x12\x12\n" +
