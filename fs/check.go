@@ -116,13 +116,14 @@ func detachDead(point string, log *slog.Logger) error {
 	}
 }
 
-// dead reports whether nobody serves the mount at point any more. A daemon
-// that hangs is not dead; it is left alone after a while.
+// dead reports whether nobody serves the mount at point any more. It asks for
+// statfs, which the kernel never answers from what it remembers. A daemon that
+// hangs is not dead; it is left alone after a while.
 func dead(point string) bool {
 	answer := make(chan error, 1)
 	go func() {
-		var st unix.Stat_t
-		answer <- unix.Lstat(point, &st)
+		var st unix.Statfs_t
+		answer <- unix.Statfs(point, &st)
 	}()
 	select {
 	case err := <-answer:

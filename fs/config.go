@@ -16,7 +16,9 @@ import (
 // exist; a store that cannot be asked is meta.ErrUnavailable, never
 // meta.ErrNotFound.
 type Names interface {
-	// Lookup returns the entry of a name as far as is known here.
+	// Lookup returns the entry of a name as far as is known here. That there
+	// is none it says as surely as its consistency promises: nobody asks
+	// again.
 	Lookup(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
 	// Confirm is Lookup by a linearizable read: it sees every change that
 	// ended before the call. While the store is down it returns what is known.
@@ -49,8 +51,7 @@ type Reader interface {
 
 // The values of Config.Consistency.
 const (
-	// ConsistencyOpen confirms every open, and every name not found, with
-	// the store.
+	// ConsistencyOpen confirms every open with the store.
 	ConsistencyOpen = "open"
 	// ConsistencyWatch trusts what is known and the events that change it.
 	ConsistencyWatch = "watch"

@@ -3,6 +3,7 @@ package fs
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -80,7 +81,7 @@ func (r *raw) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.Dir
 		if h.inode.changes != h.changes {
 			return true
 		}
-		if n := t.kids[h.inode.id][e.Name]; n != nil && n.stale {
+		if _, ok := t.doubted(h.inode.id, e.Name, time.Now()); ok {
 			return true
 		}
 		r.fs.fillEntry(t.enter(h.inode.id, e), entry, true)

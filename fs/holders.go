@@ -51,11 +51,11 @@ func holds(proc, point string) bool {
 			return true
 		}
 	}
-	return maps(proc, point)
+	return hasMapped(proc, point)
 }
 
-// maps reports whether a process has mapped a file below a mountpoint.
-func maps(proc, point string) bool {
+// hasMapped reports whether a process has mapped a file below a mountpoint.
+func hasMapped(proc, point string) bool {
 	text, err := os.ReadFile(filepath.Join(proc, "maps"))
 	if err != nil {
 		return false

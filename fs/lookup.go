@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -65,11 +66,13 @@ func (f *FS) lookupDots(dir *inode, name string, out *fuse.EntryOut) fuse.Status
 // find returns the entry of a name. confirmed says that it was asked for on
 // behalf of the caller's own open, which need not ask again.
 func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirmed bool, err error) {
-	tid, stale := f.table.staleKid(dir, name)
-	if stale {
+	f.table.mu.Lock()
+	tid, doubted := f.table.doubted(dir, name, time.Now())
+	f.table.mu.Unlock()
+	if doubted {
 		e, err = f.cfg.Names.Confirm(c, dir, name)
 	} else {
-		e, err = f.lookup(c, dir, name)
+		e, err = f.cfg.Names.Lookup(c, dir, name)
 	}
 	if err != nil {
 		return e, false, err
@@ -78,17 +81,7 @@ func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirm
 		return e, false, fmt.Errorf("%w: entry %q has inode %d", meta.ErrFormat, name, e.Inode)
 	}
 	e.Name = name
-	return e, stale && tid == c.tid, nil
-}
-
-// lookup asks for a name. One that is not known here may have been made
-// elsewhere a moment ago, so its absence is confirmed.
-func (f *FS) lookup(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
-	e, err := f.cfg.Names.Lookup(ctx, dir, name)
-	if f.cfg.Consistency == ConsistencyOpen && errors.Is(err, meta.ErrNotFound) {
-		return f.cfg.Names.Confirm(ctx, dir, name)
-	}
-	return e, err
+	return e, doubted && tid == c.tid, nil
 }
 
 // fillEntry answers with an inode. Unless it is current, the kernel is told
@@ -144,7 +137,6 @@ func (f *FS) revalidate(ctx context.Context, n *inode) (current bool, st fuse.St
 	case err == nil, errors.Is(err, meta.ErrNotFound):
 		// The name stands for something else now. Whoever has the file open
 		// may still ask for its attributes.
-		f.table.markStale(n, 0)
 		if !f.table.isOpen(n) {
 			return false, statusStale
 		}

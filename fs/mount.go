@@ -123,10 +123,12 @@ func (f *FS) options() *fuse.MountOptions {
 		MaxInflightRequestBytes: 256 << 20,
 		DisableXAttrs:           true, // ls -l asks two per file
 		EnableSymlinkCaching:    true,
-		ExtraCapabilities:       fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO,
-		MaxStackDepth:           stackDepth(f.cfg.CacheDirs),
-		Logger:                  slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
-		PanicHandler:            f.panicked,
+		// Not CAP_ASYNC_DIO: with it an O_DIRECT reader waits for all its
+		// requests at once, in a way no signal ends, SIGKILL included.
+		ExtraCapabilities: fuse.CAP_READDIRPLUS_AUTO,
+		MaxStackDepth:     stackDepth(f.cfg.CacheDirs),
+		Logger:            slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
+		PanicHandler:      f.panicked,
 	}
 	if f.cfg.ReadOnly {
 		o.Options = append(o.Options, "ro")

@@ -44,6 +44,7 @@ type notifier struct {
 	mu      sync.Mutex
 	waiting map[notice]struct{}
 	queue   []notice
+	busy    bool          // the last one popped is being looked into
 	wake    chan struct{} // holds one
 }
 
@@ -71,7 +72,7 @@ func (q *notifier) push(n notice) {
 func (q *notifier) pop() (notice, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 {
+	if q.busy = len(q.queue) > 0; !q.busy {
 		q.queue = nil
 		return notice{}, false
 	}
@@ -79,6 +80,17 @@ func (q *notifier) pop() (notice, bool) {
 	q.queue = q.queue[1:]
 	delete(q.waiting, n)
 	return n, true
+}
+
+// pending returns how many notices are not worked off.
+func (q *notifier) pending() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := len(q.queue)
+	if q.busy {
+		n++
+	}
+	return n
 }
 
 // Changed says that a name in a directory changed elsewhere, or (gap, or an

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -58,7 +59,7 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32) fuse.Status {
 	e, err := f.cfg.Names.Confirm(ctx, dir, known.Name)
 	switch {
 	case errors.Is(err, meta.ErrNotFound), err == nil && !known.SameContent(e):
-		f.table.markStale(n, tid)
+		f.table.mistrust(n, tid, time.Now())
 		return statusStale
 	case err != nil:
 		f.complain(ctx, "open", known.Name, err)

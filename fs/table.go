@@ -1,7 +1,9 @@
 package fs
 
 import (
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
@@ -22,13 +24,9 @@ type inode struct {
 	dir     meta.InodeID // directory it was looked up in, under entry.Name
 	entry   meta.Entry
 	lookups uint64
-	// stale: the name stands for something else by now. The next lookup of
-	// the name asks the store.
-	stale bool
 	// confirmedFor is the thread whose open found a stale inode and whose
 	// new lookup then confirmed this one: that open need not ask again.
 	confirmedFor uint32
-	staleFor     uint32
 	changes      uint64 // directories: grows with every change inside
 	file         *file  // nil until the first open
 }
@@ -51,7 +49,30 @@ type table struct {
 	dirs    map[meta.InodeID]*inode            // a directory keeps its inode wherever it moves
 	kids    map[meta.InodeID]map[string]*inode // the inode a name stands for now
 	objects map[chunk.ObjectID]map[*inode]struct{}
+	doubts  map[kid]doubt
 }
+
+// kid is a name in a directory.
+type kid struct {
+	dir  meta.InodeID
+	name string
+}
+
+// doubt says that what is known of a name was found to be old by the open of a
+// thread. Until it is over, lookups of the name ask the store. One is not
+// enough: the kernel looks up to see that its entry is wrong, and again to get
+// a new one.
+type doubt struct {
+	tid   uint32
+	until time.Time
+}
+
+// Doubts last until the change has surely been heard of. Only when there are
+// more than doubtsKept are old ones looked for.
+const (
+	doubtLasts = 5 * time.Second
+	doubtsKept = 1000
+)
 
 // init makes a table that knows the root.
 func (t *table) init(root meta.Entry) {
@@ -60,6 +81,7 @@ func (t *table) init(root meta.Entry) {
 	t.dirs = map[meta.InodeID]*inode{}
 	t.kids = map[meta.InodeID]map[string]*inode{}
 	t.objects = map[chunk.ObjectID]map[*inode]struct{}{}
+	t.doubts = map[kid]doubt{}
 	r := &inode{node: rootNode, gen: 1, kind: meta.KindDir, id: root.Inode, dir: root.Inode, entry: root, lookups: 1}
 	t.nodes[rootNode], t.dirs[root.Inode] = r, r
 }
@@ -126,7 +148,7 @@ func (t *table) enter(dir meta.InodeID, e *meta.Entry) *inode {
 			t.dirs[e.Inode] = n
 		}
 	}
-	n.dir, n.entry, n.stale = dir, *e, false
+	n.dir, n.entry = dir, *e
 	n.lookups++
 	t.name(n)
 	return n
@@ -227,23 +249,25 @@ func (t *table) refresh(n *inode, e *meta.Entry) (changed bool) {
 	return changed
 }
 
-// markStale records that n's name stands for something else, found out by the
-// open of thread tid (0: by nobody's).
-func (t *table) markStale(n *inode, tid uint32) {
+// mistrust records that the open of thread tid found n's name to stand for
+// something else.
+func (t *table) mistrust(n *inode, tid uint32, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n.stale, n.staleFor = true, tid
+	if len(t.doubts) >= doubtsKept {
+		maps.DeleteFunc(t.doubts, func(_ kid, d doubt) bool { return now.After(d.until) })
+	}
+	t.doubts[kid{n.dir, n.entry.Name}] = doubt{tid, now.Add(doubtLasts)}
 }
 
-// staleKid reports whether the name's inode is known to be stale, and for
-// which thread.
-func (t *table) staleKid(dir meta.InodeID, name string) (tid uint32, stale bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := t.kids[dir][name]; n != nil && n.stale {
-		return n.staleFor, true
+// doubted reports whether a name is in doubt, and by which thread's open. t.mu
+// is held.
+func (t *table) doubted(dir meta.InodeID, name string, now time.Time) (tid uint32, ok bool) {
+	if len(t.doubts) == 0 {
+		return 0, false
 	}
-	return 0, false
+	d, ok := t.doubts[kid{dir, name}]
+	return d.tid, ok && now.Before(d.until)
 }
 
 // takeConfirmed reports, once, whether n was confirmed for this thread's open.
