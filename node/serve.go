@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
 
 // server answers other nodes on one port: blocks over HTTP/1.1, where the
@@ -20,27 +22,21 @@ type server struct {
 	lis  net.Listener
 }
 
-func newServer(lis net.Listener, blocks http.Handler, rpc *grpc.Server) *server {
+// newServer returns a server on a plain TCP listener: a wrapped one would cost
+// sendfile.
+func newServer(lis net.Listener, blocks http.Handler, rpc *grpc.Server, log *slog.Logger) *server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &server{
-		lis: lis,
-		rpc: rpc,
-		http: &http.Server{
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-					rpc.ServeHTTP(w, r)
-					return
-				}
-				blocks.ServeHTTP(w, r)
-			}),
-			Protocols:         &protocols,
-			ReadHeaderTimeout: 5 * time.Second,
-			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    16 << 10,
-		},
-	}
+	srv := tcp.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			rpc.ServeHTTP(w, r)
+			return
+		}
+		blocks.ServeHTTP(w, r)
+	}), log)
+	srv.Protocols = &protocols
+	return &server{lis: lis, rpc: rpc, http: srv}
 }
 
 // Run serves until ctx ends, then closes every connection.

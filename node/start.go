@@ -128,7 +128,7 @@ func (n *Node) startServing(_, _ context.Context) error {
 	rpc := newPeerServer(n.auth, &peerService{name: n.cfg.Name, holdings: cacheHoldings{n.cache}})
 	n.peers = newPeers(n.auth)
 	n.onClose("connections to other nodes", plain(n.peers.Close))
-	srv := newServer(lis, blocks, rpc)
+	srv := newServer(lis, blocks, rpc, n.log)
 	serving, stopServing := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- srv.Run(serving) }()

@@ -1,0 +1,141 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma"
+)
+
+// shelf holds one object for the peer service.
+type shelf struct {
+	mu     sync.Mutex
+	id     chunk.ObjectID
+	have   chunk.Bitmap
+	sums   map[int]uint32
+	keeper bool
+}
+
+func (s *shelf) Held(id chunk.ObjectID) (chunk.Held, bool, bool) { return s, s.keeper, id == s.id }
+func (s *shelf) Has(i int) bool                                  { return s.Have().Has(i) }
+func (s *shelf) Complete() bool                                  { return s.Have().Full() }
+
+func (s *shelf) Have() chunk.Bitmap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.have.Clone()
+}
+
+func (s *shelf) Sum(i int) (uint32, bool) {
+	sum, ok := s.sums[i]
+	return sum, ok
+}
+
+func (s *shelf) add(i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.have.Set(i)
+}
+
+// pair is a node that serves a shelf on loopback, and one that asks it.
+type pair struct {
+	shelf  *shelf
+	object chunk.Object
+	peer   chunk.Peer
+	asker  *peers
+}
+
+func newPair(t *testing.T) *pair {
+	o := chunk.Object{ID: chunk.NewObjectID(), Size: 20 * 4096, ChunkSize: 4 * 4096, BlockSize: 4096}
+	sh := &shelf{id: o.ID, have: chunk.NewBitmap(o.Blocks()), sums: map[int]uint32{3: 33, 4: 44}, keeper: true}
+	creds := rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32), Self: chunk.NewNodeID(), Incarnation: 7}
+	auth, err := rdma.NewAuth(creds)
+	require.NoError(t, err)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	srv := newServer(lis, http.NotFoundHandler(), newPeerServer(auth, &peerService{name: "s", holdings: sh}), slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+
+	asking := creds
+	asking.Self = chunk.NewNodeID()
+	askAuth, err := rdma.NewAuth(asking)
+	require.NoError(t, err)
+	asker := newPeers(askAuth)
+	t.Cleanup(func() {
+		require.NoError(t, asker.Close())
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return &pair{shelf: sh, object: o, asker: asker, peer: chunk.Peer{
+		Node: creds.Self, Incarnation: creds.Incarnation, Name: "s", Addrs: map[string]string{"tcp": lis.Addr().String()},
+	}}
+}
+
+func TestFollowTellsTheMapAndThenTheNews(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.shelf.add(2)
+	var have chunk.Bitmap
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := p.asker.Follow(ctx, p.peer, p.object, func(a chunk.Availability) bool {
+		require.True(t, a.Keeper)
+		if a.Full {
+			have = a.Have
+			require.Equal(t, 1, have.Count())
+			p.shelf.add(5)
+			return true
+		}
+		for _, i := range a.Added {
+			have.Set(i)
+		}
+		return !have.Has(5)
+	})
+	require.NoError(t, err)
+	require.True(t, have.Has(2) && have.Has(5))
+}
+
+func TestFollowErrors(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	never := func(chunk.Availability) bool { return false }
+	other := p.object
+	other.ID = chunk.NewObjectID()
+	require.ErrorIs(t, p.asker.Follow(t.Context(), p.peer, other, never), chunk.ErrNotHeld)
+
+	longer := p.object
+	longer.Size *= 2
+	require.ErrorIs(t, p.asker.Follow(t.Context(), p.peer, longer, never), chunk.ErrCorrupt)
+
+	earlier := p.peer
+	earlier.Incarnation = 6
+	require.ErrorIs(t, p.asker.Follow(t.Context(), earlier, p.object, never), chunk.ErrWrongNode)
+
+	stranger, err := rdma.NewAuth(rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32), Self: chunk.NewNodeID(), Incarnation: 1})
+	require.NoError(t, err)
+	s := newPeers(stranger)
+	defer s.Close()
+	require.ErrorIs(t, s.Follow(t.Context(), p.peer, p.object, never), chunk.ErrWrongNode)
+
+	nowhere := p.peer
+	nowhere.Addrs = nil
+	require.ErrorContains(t, p.asker.Follow(t.Context(), nowhere, p.object, never), "no tcp address")
+}
+
+func TestSums(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	got, err := p.asker.sums(t.Context(), p.peer, p.object, 1, 10)
+	require.NoError(t, err)
+	require.Equal(t, map[int]uint32{3: 33, 4: 44}, got)
+}
