@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -81,6 +82,7 @@ const shutdownBound = 30 * time.Second
 func (a *app) serve(ctx context.Context, s *mountSettings, ready func(readyNode) error) error {
 	cfg := s.config
 	log := s.logger(a.err)
+	slog.SetDefault(log) // libraries that log on their own, net/http among them, are heard there
 	cfg.Log, cfg.Version = log, newVersionJSON().Version
 	socket, err := running.SocketPath(running.CacheKey(cfg.CacheDirs[0]))
 	if err != nil {
