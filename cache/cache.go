@@ -32,6 +32,7 @@ type Cache struct {
 	runs   sync.WaitGroup // of Run
 	scanMu sync.Mutex     // one scan at a time
 	evict  sync.Mutex     // one eviction at a time
+	flush  sync.Mutex     // one flush at a time
 
 	used      atomic.Int64 // bytes of object files, those of dropped ones still open included
 	evictions atomic.Uint64

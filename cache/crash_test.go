@@ -60,7 +60,7 @@ func childPut() error {
 // nothing that it was told is present.
 func TestKillStorm(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join(t.TempDir(), "cache")
+	root := smallDisk(t, "size=64m") // what counts is the page cache
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

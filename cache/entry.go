@@ -233,20 +233,22 @@ func (c *Cache) releaseLocked(e *entry, f *file) {
 		e.present, e.complete = f.presentBytes(), f.Complete()
 		c.relist(e)
 	}
-	ends := e.refs == 0 && (dropped || c.closed && e.busy == nil)
-	if ends && !dropped {
+	last := e.refs == 0
+	closing := last && !dropped && c.closed && e.busy == nil
+	if closing {
 		c.unlist(e)
-		e.file = nil
+		e.file, e.busy = nil, make(chan struct{})
 	}
-	many := c.idle.Len() > c.cfg.OpenFiles
+	idle := c.idle.Len()
 	c.mu.Unlock()
-	if ends {
-		if dropped {
-			f.freed()
-		}
+	switch {
+	case last && dropped:
+		f.freed()
 		f.closeFiles()
-	}
-	if many {
-		c.closeIdle(c.cfg.OpenFiles, false)
+	case closing:
+		c.closeEntry(e, f)
+	case idle > c.cfg.OpenFiles:
+		// Dirty ones wait for the flush, but not for all descriptors.
+		c.closeIdle(c.cfg.OpenFiles, idle > 4*c.cfg.OpenFiles)
 	}
 }

@@ -203,7 +203,8 @@ func (c *Cache) takeIdle(keep int, force bool, since time.Time) (*entry, *file) 
 	return nil, nil
 }
 
-// closeEntry closes the file of an entry that takeIdle made busy. The map's
+// closeEntry closes the file of an entry that the caller took it from and made
+// busy. The map's
 // modification time is where the last use is remembered.
 func (c *Cache) closeEntry(e *entry, f *file) {
 	f.closeFiles()

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,8 +24,6 @@ type file struct {
 	data *os.File
 	used atomic.Int64 // bytes on disk; Cache.used counts them too
 
-	syncMu sync.Mutex // one sync at a time
-
 	mu         sync.Mutex
 	head       header
 	mapf       *os.File              // nil once nothing more will be written
@@ -45,10 +44,11 @@ func (c *Cache) createFile(o chunk.Object) (*file, error) {
 	if r == nil {
 		return nil, fmt.Errorf("make file of object %s: %w: no root is usable", o.ID.Short(), chunk.ErrNoSpace)
 	}
-	if !r.hasInodes() {
-		c.makeRoom(r, 1, true)
-	}
 	f, err := c.createOn(r, o)
+	if errors.Is(err, unix.ENOSPC) && c.makeRoom(r, 1, true) > 0 {
+		// Neither the map nor an inode fitted; an object less, and they do.
+		f, err = c.createOn(r, o)
+	}
 	if err != nil {
 		r.unlink(o.ID)
 		return nil, r.diskError("make file", o.ID, err)

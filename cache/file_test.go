@@ -322,3 +322,34 @@ func TestHandleOutlivesCache(t *testing.T) {
 	_, err = r.Stat()
 	require.True(t, errors.Is(err, os.ErrClosed), "the last user closes the file")
 }
+
+// A tree of small files is flushed together, and its descriptors do not pile
+// up while it waits for that.
+func TestManySmallFiles(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.OpenFiles = 20
+	c := openCache(t, cfg)
+	var all []chunk.Object
+	for range 100 {
+		o := object(bs + 1)
+		fill(t, c, o)
+		all = append(all, o)
+		require.LessOrEqual(t, c.Stats().OpenFiles, 4*cfg.OpenFiles)
+	}
+	require.GreaterOrEqual(t, len(c.dirtyFiles()), syncTogether/2)
+	for _, o := range all[:2*syncTogether] {
+		openFile(t, c, o)
+	}
+	c.syncDirty(t.Context(), 0)
+	require.Empty(t, c.dirtyFiles())
+	for _, o := range all[:2*syncTogether] {
+		e, f, err := c.acquire(t.Context(), o.ID, nil)
+		require.NoError(t, err)
+		require.True(t, f.allSynced())
+		f.mu.Lock()
+		require.Nil(t, f.mapf, "nothing more will be written")
+		f.mu.Unlock()
+		c.release(e, f)
+	}
+}

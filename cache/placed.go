@@ -28,7 +28,7 @@ type placed struct {
 	lastUse time.Time
 	inIdle  *list.Element
 
-	detached atomic.Bool // no longer in places.live; set under places.mu
+	detached atomic.Bool // leaves, or has left, places.live
 	damaged  atomic.Pointer[string]
 	ident    atomic.Pointer[Identity] // verified under; set by load
 
@@ -131,14 +131,21 @@ func (p *places) drop(s *placed) {
 	}
 }
 
-// detach makes the next user read the record again.
+// detach makes the next user read the record again. Nothing is written to the
+// file of sums by those who have the old one once another can be made.
 func (p *places) detach(id chunk.ObjectID) {
 	p.mu.Lock()
 	s := p.live[id]
-	unused := s != nil && s.refs == 0
-	if s != nil {
-		p.drop(s)
+	p.mu.Unlock()
+	if s == nil {
+		return
 	}
+	s.mu.Lock()
+	s.detached.Store(true)
+	s.mu.Unlock()
+	p.mu.Lock()
+	unused := s.refs == 0
+	p.drop(s)
 	p.mu.Unlock()
 	if unused {
 		s.closeFiles()

@@ -84,7 +84,12 @@ func (r *root) adopt(id rootFile) error {
 	return nil
 }
 
-func (r *root) close() { r.lock.Close() }
+// close lets go of the root. Unlocking says so at once even when a process that
+// is just being started has a copy of the descriptor.
+func (r *root) close() {
+	_ = unix.Flock(int(r.lock.Fd()), unix.LOCK_UN)
+	r.lock.Close()
+}
 
 // path returns the name of one of an object's files.
 func (r *root) path(id chunk.ObjectID, suffix string) string {
@@ -118,12 +123,6 @@ func (r *root) askFree() int64 {
 		return 0
 	}
 	return int64(st.Bavail)*st.Bsize - r.reserve.of(int64(st.Blocks)*st.Bsize)
-}
-
-// hasInodes reports whether files can still be made.
-func (r *root) hasInodes() bool {
-	var st unix.Statfs_t
-	return unix.Statfs(r.dir, &st) == nil && (st.Files == 0 || st.Ffree >= 2)
 }
 
 // usable reports whether the disk may be tried: it has not failed, or long

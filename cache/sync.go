@@ -3,7 +3,10 @@ package cache
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // soil notes n bytes that a power failure would lose.
@@ -45,37 +48,26 @@ func (f *file) due(age time.Duration) bool {
 	return f.dirty > 0 && (f.dirty >= f.c.cfg.SyncBytes || f.c.cfg.Now().Sub(f.dirtySince) >= age)
 }
 
-// sync makes the blocks that are present now durable, then says so in the
-// map: data, sums, and only then the synced bits. Writers are not held up.
-func (f *file) sync() error {
-	f.syncMu.Lock()
-	defer f.syncMu.Unlock()
+// present returns the blocks to be made durable now; what is put from here on
+// is dirty again. The map is nil if it is finished.
+func (f *file) present() (have []uint64, mapf *os.File) {
 	f.mu.Lock()
-	have := make([]uint64, len(f.groups))
+	defer f.mu.Unlock()
+	have = make([]uint64, len(f.groups))
 	for i := range have {
 		have[i] = f.groups[i].have.Load()
 	}
-	mapf := f.mapf
 	f.dirty = 0
 	f.c.smu.Lock()
 	delete(f.c.dirty, f)
 	f.c.smu.Unlock()
 	f.recountUsed()
-	f.mu.Unlock()
-	if mapf == nil {
-		return nil
-	}
-	if err := f.c.datasync(f.data); err != nil {
-		return err
-	}
-	if err := f.c.datasync(mapf); err != nil {
-		return err
-	}
-	return f.markSynced(have)
+	return have, f.mapf
 }
 
-// markSynced writes the synced bits of blocks that are durable. When nothing
-// more is to come the map is finished and closed.
+// markSynced writes the synced bits of blocks that are durable. They need no
+// flush of their own: without them blocks are only looked at once more. When
+// nothing more is to come the map is finished and closed.
 func (f *file) markSynced(have []uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,53 +81,103 @@ func (f *file) markSynced(have []uint64) error {
 			return err
 		}
 	}
-	if !f.Complete() || !f.head.sealed || !f.allSynced() {
-		return nil
+	if f.Complete() && f.head.sealed && f.allSynced() {
+		f.closeMap()
 	}
-	if err := f.c.datasync(f.mapf); err != nil {
-		return err
-	}
-	f.closeMap()
 	return nil
 }
 
-// syncDirty syncs the files that have been dirty for age, or hold too much.
+// flushing is a file on its way to the disk, with us as one of its users.
+type flushing struct {
+	e    *entry
+	f    *file
+	have []uint64
+	mapf *os.File
+}
+
+// syncDirty makes the blocks of files durable that have been dirty for age, or
+// hold too much, and then says so in their maps: data, sums, and only then the
+// synced bits. Writers are not held up.
 func (c *Cache) syncDirty(ctx context.Context, age time.Duration) {
+	c.flush.Lock()
+	defer c.flush.Unlock()
+	due := make(map[*root][]flushing)
+	for _, f := range c.dirtyFiles() {
+		if !f.due(age) {
+			continue
+		}
+		if e := c.hold(f); e != nil {
+			due[f.root] = append(due[f.root], flushing{e: e, f: f})
+		}
+	}
+	for r, files := range due {
+		together := len(files) >= syncTogether
+		if together {
+			for i := range files {
+				files[i].have, files[i].mapf = files[i].f.present()
+			}
+			together = r.syncAll() == nil
+		}
+		for _, w := range files {
+			if ctx.Err() == nil {
+				c.finish(ctx, w, together)
+			}
+			c.releaseQuietly(w.e, w.f)
+		}
+	}
+}
+
+func (c *Cache) dirtyFiles() []*file {
 	c.smu.Lock()
+	defer c.smu.Unlock()
 	files := make([]*file, 0, len(c.dirty))
 	for f := range c.dirty {
 		files = append(files, f)
 	}
-	c.smu.Unlock()
-	for _, f := range files {
-		if ctx.Err() != nil {
-			return
-		}
-		if !f.due(age) {
-			continue
-		}
-		c.syncFile(ctx, f)
-	}
+	return files
 }
 
-// syncFile syncs one file of those that may be closed meanwhile. A file whose
+// finish flushes one file, unless that was done, and marks it. A file whose
 // bytes the disk would not take is given up: after a failed flush the kernel
 // may drop pages it called clean, and reads would then find old bytes.
-func (c *Cache) syncFile(ctx context.Context, f *file) {
-	e := c.hold(f)
-	if e == nil {
+func (c *Cache) finish(ctx context.Context, w flushing, flushed bool) {
+	var err error
+	if !flushed {
+		w.have, w.mapf = w.f.present()
+	}
+	if w.mapf == nil {
 		return
 	}
-	defer c.releaseQuietly(e, f)
-	err := f.sync()
+	if !flushed {
+		if err = c.datasync(w.f.data); err == nil {
+			err = c.datasync(w.mapf)
+		}
+	}
+	if err == nil {
+		err = w.f.markSynced(w.have)
+	}
 	if err == nil {
 		return
 	}
-	f.root.failed(fmt.Errorf("flush object %s: %w", f.obj.ID.Short(), err))
-	c.log.Warn("object given up: its bytes could not be flushed", "object", f.obj.ID, "err", err)
-	if _, err := c.remove(ctx, e); err != nil {
-		c.log.Warn("object not removed", "object", f.obj.ID, "err", err)
+	id := w.f.obj.ID
+	w.f.root.failed(fmt.Errorf("flush object %s: %w", id.Short(), err))
+	c.log.Warn("object given up: its bytes could not be flushed", "object", id, "err", err)
+	if _, err := c.remove(ctx, w.e); err != nil {
+		c.log.Warn("object not removed", "object", id, "err", err)
 	}
+}
+
+// syncTogether is how many dirty files are cheaper flushed with all of their
+// file system than one by one: a tree of small files would be a commit each.
+const syncTogether = 32
+
+// syncAll flushes the root's file system. An error may be about anything on
+// it; each file then tells its own.
+func (r *root) syncAll() error {
+	if err := unix.Syncfs(int(r.lock.Fd())); err != nil {
+		return fmt.Errorf("flush the file system of %s: %w", r.dir, err)
+	}
+	return nil
 }
 
 // hold adds a user to a file that is open now; nil if it no longer is, or is

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -50,4 +51,31 @@ func killAfter(t *testing.T, cmd *exec.Cmd, n int) []int {
 	}
 	require.ErrorContains(t, cmd.Wait(), "killed")
 	return said
+}
+
+// childServe serves blocks of a registered file until it is killed, saying each
+// after it was bound.
+func childServe() error {
+	return serveForever(os.Getenv("ROOT"), os.Getenv("OBJECT"))
+}
+
+// A sum handed out by a process that was killed right after still binds.
+func TestBoundSumsOutliveKill(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	o := object(64 * bs)
+	c, _ := registered(t, cfg, o)
+	require.NoError(t, c.Close())
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=serve", "ROOT="+cfg.Roots[0], "OBJECT="+o.ID.String())
+	cmd.Stderr = os.Stderr
+	said := killAfter(t, cmd, 20)
+	c = openCache(t, cfg)
+	_, held, ok := c.Peek(o.ID)
+	require.True(t, ok)
+	for _, b := range said {
+		sum, ok := held.Sum(b)
+		require.True(t, ok, "block %d", b)
+		require.Equal(t, chunk.Sum(content(o, b)), sum)
+	}
 }
