@@ -6,20 +6,21 @@ import (
 )
 
 // RedactURL returns a store's URL without its password, for messages and
-// status. A string that is no URL is returned without all that stands before
-// its last "@".
+// status. In doubt it hides too much: all between the first colon and the last
+// "@" is taken for a password.
 func RedactURL(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
-		scheme, rest = "", raw
-	} else {
+	if ok {
 		scheme += "://"
+	} else {
+		scheme, rest = "", raw
 	}
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		user, _, hasPassword := strings.Cut(rest[:at], ":")
-		if hasPassword || !ok {
+		if user, _, hasPassword := strings.Cut(rest[:at], ":"); hasPassword {
 			rest = user + ":xxxxx" + rest[at:]
+		} else {
+			rest = "xxxxx" + rest[at:] // it may be a token
 		}
 	}
 	if hasQuery {

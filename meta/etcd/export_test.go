@@ -1,6 +1,10 @@
 package etcd
 
-import "context"
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
 
 // Compact makes the server forget all history.
 func (s *Store) Compact(ctx context.Context) error {
@@ -14,4 +18,20 @@ func (s *Store) Compact(ctx context.Context) error {
 	}
 	_, err = cl.Compact(ctx, r.Header.Revision)
 	return err
+}
+
+// Keys returns every key of the server.
+func (s *Store) Keys(ctx context.Context) (keys []string, err error) {
+	cl, err := s.conn.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := cl.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range r.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys, nil
 }

@@ -39,7 +39,11 @@ func parseURL(raw string) (target, error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, prefix, _ := strings.Cut(rest, "/")
 	t := target{prefix: strings.Trim(prefix, "/")}
-	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+	at := strings.LastIndexByte(hosts, '@')
+	if at < 0 && strings.Contains(prefix, "@") {
+		return target{}, badURL(raw, "a slash in USER:PASSWORD@ must be percent-encoded")
+	}
+	if at >= 0 {
 		if err := t.setUser(hosts[:at]); err != nil {
 			return target{}, badURL(raw, err.Error())
 		}

@@ -1,0 +1,48 @@
+package stores_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/p2pfs/p2pfs/meta/stores"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"memory://", "etcd://127.0.0.1:1", "etcd://127.0.0.1,[::1]:7,localhost/some/prefix",
+		"etcd://user:p%40ss@127.0.0.1:1/p", "etcds://127.0.0.1:1", "etcd://127.0.0.1:1?tls=true&insecure_skip_verify=1&server_name=x",
+	} {
+		s, err := stores.Open(t.Context(), url)
+		require.NoError(t, err, url)
+		require.NoError(t, s.Close(), url)
+	}
+	for url, want := range map[string]string{
+		"redis://:secret@h:6379":              "not built in yet; use etcd://",
+		"redis+sentinel://u:secret@h:1/s/0":   "not built in yet; use etcd://",
+		"http://u:secret@h:2379":              "write etcd://",
+		"ftp://u:secret@h":                    "unknown scheme ftp://",
+		"u:secret@h:2379":                     "no scheme",
+		"":                                    "no scheme",
+		"etcd://":                             "not HOST or HOST:PORT",
+		"etcd://h1,,h2":                       "not HOST or HOST:PORT",
+		"etcd://h:port":                       "not HOST or HOST:PORT",
+		"etcd://secret@h":                     "USER:PASSWORD@",
+		"etcd://u:/secret@h":                  "percent-encoded",
+		"etcd://u:sec%zzret@h":                "percent-encoded",
+		"etcd://u:secret@h?nonsense=1":        "unknown option",
+		"etcd://u:secret@h?tls=maybe":         "neither true nor false",
+		"etcd://u:secret@h?ca=/x":             "without tls=true",
+		"etcds://u:secret@h?ca=/nonexistent":  "/nonexistent",
+		"etcds://u:secret@h?cert=/x":          "go together",
+		"etcd://u:secret@h?tls=true&tls=true": "2 times",
+	} {
+		_, err := stores.Open(t.Context(), url)
+		require.ErrorContains(t, err, want, url)
+		require.NotContains(t, err.Error(), "secret", url)
+	}
+}
