@@ -20,7 +20,7 @@ var _ fs.Bytes = (*objectBytes)(nil)
 
 // Local implements fs.Bytes.
 func (b *objectBytes) Local(ctx context.Context, o chunk.Object) (*os.File, func(), bool, error) {
-	info, _, ok := b.cache.Peek(o.ID)
+	info, ok := b.cache.Stat(o.ID)
 	if !ok || !info.Complete {
 		return nil, nil, false, nil
 	}

@@ -88,7 +88,7 @@ func (n *Node) drop(ctx context.Context, p string) (*nodepb.DropReply, error) {
 	}
 	r := &nodepb.DropReply{}
 	err = walkFiles(ctx, n.view, at, func(p string, e meta.Entry) error {
-		info, _, ok := n.cache.Peek(e.Object.ID)
+		info, ok := n.cache.Stat(e.Object.ID)
 		if !ok {
 			return nil
 		}
@@ -126,7 +126,7 @@ func (n *Node) unregister(ctx context.Context, p string, force bool) (files int6
 		if e.Size == 0 {
 			return nil
 		}
-		info, _, ok := n.cache.Peek(e.Object.ID)
+		info, ok := n.cache.Stat(e.Object.ID)
 		if ok && info.InPlace {
 			objects = append(objects, e.Object.ID)
 			sets[e.Object.Set] = true

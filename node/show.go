@@ -65,7 +65,7 @@ func (n *Node) item(p string, e meta.Entry) *nodepb.Item {
 		return it
 	}
 	it.Object = e.Object.ID.String()
-	info, _, ok := n.cache.Peek(e.Object.ID)
+	info, ok := n.cache.Stat(e.Object.ID)
 	switch {
 	case !ok:
 		it.State = "remote"
