@@ -105,7 +105,9 @@ func openDB(path string) (db *bolt.DB, err error) {
 	if st, err := os.Stat(path); err == nil && st.Size() > maxBytes {
 		return nil, fmt.Errorf("%w: it has grown to %d bytes", errUnfit, st.Size())
 	}
-	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	// With NoFreelistSync a damaged file would end the process: bbolt then
+	// reads all of it in a goroutine of its own, where a panic is final.
+	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType})
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, bolt.ErrTimeout):
