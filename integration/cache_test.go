@@ -126,6 +126,44 @@ func TestDropGivesTheSpaceBack(t *testing.T) {
 	must(t, "cmp", c.src("f"), b.path("f"))
 }
 
+func TestWhatWasDroppedIsFetchedAgain(t *testing.T) {
+	t.Parallel()
+	const size = 10 * smallChunk
+	for _, mode := range passthroughModes {
+		t.Run("passthrough="+mode, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, "--passthrough="+mode)
+			a, b := c.start("a"), c.start("b")
+			sum := registered(t, a, "f", size, 1)
+			for round := range int64(3) { // with no pause for anything to be forgotten
+				require.Equal(t, sum, digest(t, b.path("f")))
+				b.must("get", b.path("f"))
+				require.EqualValues(t, size, b.stat("f").LocalBytes, "round %d: it was got and is not here", round)
+				require.EqualValues(t, (round+1)*size, b.received(), "round %d", round)
+				b.must("drop", b.path("f"))
+				require.Zero(t, b.stat("f").LocalBytes)
+				eventually(t, 3*time.Second, "dropped bytes leave the disk", func() bool { return openUnlinked(t, b) < size })
+			}
+		})
+	}
+}
+
+// openUnlinked is how many bytes a daemon holds in files without a name.
+func openUnlinked(t testing.TB, n *node) int64 {
+	t.Helper()
+	dir := filepath.Join("/proc", itoa(n.proc.pid()), "fd")
+	fds, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var sum int64
+	for _, fd := range fds {
+		var st syscall.Stat_t
+		if syscall.Stat(filepath.Join(dir, fd.Name()), &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Nlink == 0 {
+			sum += st.Blocks * 512
+		}
+	}
+	return sum
+}
+
 func TestKilledInMidFetchItNeverShowsWrongBytes(t *testing.T) {
 	t.Parallel()
 	killStorm(t, 20, 20261129)
