@@ -15,7 +15,7 @@ PYTHON      := build/venv/bin/python
 
 build: ## bin/p2pfs
 	@tools/setup.sh build
-	go build -trimpath -o bin/p2pfs ./cmd/p2pfs
+	go build -o bin/p2pfs ./cmd/p2pfs
 
 test: ## unit tests with the race detector, then real processes on real FUSE; at most 15 minutes
 	@tools/setup.sh test
@@ -40,7 +40,7 @@ bench: build ## a table of figures, and build/bench.json
 
 demo: ## three nodes, one real checkpoint, under two minutes
 	@tools/setup.sh demo
-	go build -trimpath -o bin/p2pfs ./cmd/p2pfs
+	go build -o bin/p2pfs ./cmd/p2pfs
 	demo/demo.sh
 
 generate: ## Go code of the .proto files
