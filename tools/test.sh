@@ -14,13 +14,17 @@ units() { # every package but the integration tests
 
 integration() { "${gotest[@]}" --each -count=1 -parallel 4 "$@" ./integration; }
 
+say() { printf '== %s\n' "$*"; }
 export P2PFS_BIN=$PWD/build/p2pfs-test
 case ${1:-} in
 '')
+	say 'go vet'
 	go vet ./...
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	rc=0
+	say 'unit tests, with the race detector'
 	units || rc=$?
+	say 'real processes on real FUSE'
 	integration -timeout 12m || rc=$?
 	exit $rc
 	;;
