@@ -28,7 +28,7 @@ const (
 const (
 	DefaultTimeout    = 5 * time.Second
 	DefaultMaxEntries = 500_000
-	DefaultMaxDirs    = 4096
+	DefaultMaxDirs    = 2048
 )
 
 const (
@@ -252,12 +252,16 @@ func (v *View) Confirm(ctx context.Context, dir InodeID, name string) (Entry, er
 func (v *View) read(dir InodeID, name string) (Entry, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 	defer cancel()
+	d := v.known(dir)
+	told := d.told()
 	e, at, err := v.cat.LookupAt(ctx, dir, name)
 	v.health.report(err)
 	switch {
 	case err == nil:
+		v.checkHistory(d, told, at)
 		v.learn(dir, name, &e, at)
 	case errors.Is(err, ErrNotFound):
+		v.checkHistory(d, told, at)
 		v.learn(dir, name, nil, at)
 	}
 	return e, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -96,10 +97,43 @@ func (v *View) evict(keep *dirCache) {
 		if d == keep {
 			continue
 		}
-		v.lru.Remove(d.elem)
-		delete(v.dirs, d.id)
-		v.entries -= d.size
-		d.cancel()
+		v.drop(d)
+	}
+}
+
+// drop forgets a directory. v.mu is held.
+func (v *View) drop(d *dirCache) {
+	v.lru.Remove(d.elem)
+	delete(v.dirs, d.id)
+	v.entries -= d.size
+	d.cancel()
+}
+
+// told returns the version that d has come to; 0 for none.
+func (d *dirCache) told() uint64 {
+	if d == nil {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listing != nil {
+		return max(d.version, d.listing.at)
+	}
+	return d.version
+}
+
+// checkHistory forgets a directory that the store says is at a version before
+// the one it had told when it was asked: the store was rolled back or made
+// anew, and its watch may wait for ever for versions to come.
+func (v *View) checkHistory(d *dirCache, told, at uint64) {
+	if d == nil || at >= told {
+		return
+	}
+	v.log.Warn("the metadata store is behind what it said before: was it restored from a copy?", "dir", fmt.Sprintf("%016x", uint64(d.id)), "told", told, "now", at)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.dirs[d.id] == d {
+		v.drop(d)
 	}
 }
 

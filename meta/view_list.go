@@ -38,7 +38,7 @@ func (v *View) list(ctx context.Context, dir InodeID) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if entries, ok := d.reach(ctx, at); ok {
+		if entries, ok := d.reach(ctx, at); ok && d.ctx.Err() == nil {
 			return entries, nil
 		}
 	}
@@ -53,8 +53,12 @@ func (v *View) confirmedVersion(ctx context.Context, d *dirCache) (uint64, error
 	return v.versions.do(ctx, d.id, func() (uint64, error) {
 		ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 		defer cancel()
+		told := d.told()
 		at, err := v.cat.DirVersion(ctx, d.id)
 		v.health.report(err)
+		if err == nil {
+			v.checkHistory(d, told, at)
+		}
 		return at, err
 	})
 }

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,4 +198,40 @@ func TestPrefix(t *testing.T) {
 	keys, err := whole.Keys(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"a/b/d/1", "a/b/d/1/a", "a/d/1", "a/d/1/a", "p2p/d/1", "p2p/d/1/a"}, keys)
+}
+
+// TestViewOverWipedStore: a store that was made anew is not taken for the old
+// one, though its port is the same and nothing says so.
+func TestViewOverWipedStore(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartEtcd(t)
+	other := meta.NewCatalog(open(t, srv.URL("x"), etcd.Options{}), meta.Options{})
+	metatest.Join(t, other)
+	for i := range 10 {
+		_, err := other.Link(t.Context(), meta.RootDir, metatest.File(strings.Repeat("n", i+1), 1))
+		require.NoError(t, err)
+	}
+	v, err := meta.NewView(meta.ViewConfig{Catalog: meta.NewCatalog(open(t, srv.URL("x"), etcd.Options{}), meta.Options{})})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = v.Close() })
+	entries, err := v.List(t.Context(), meta.RootDir)
+	require.NoError(t, err)
+	require.Len(t, entries, 10)
+
+	srv.Kill()
+	srv.Wipe()
+	srv.Restart()
+	metatest.Join(t, other)
+	fresh, err := other.Link(t.Context(), meta.RootDir, metatest.File("fresh", 1))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		entries, err = v.List(t.Context(), meta.RootDir)
+		return err == nil && slices.Equal(entries, []meta.Entry{fresh})
+	}, soon, tick)
+	_, err = other.Link(t.Context(), meta.RootDir, metatest.File("later", 1))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := v.Lookup(t.Context(), meta.RootDir, "later")
+		return err == nil
+	}, soon, tick)
 }

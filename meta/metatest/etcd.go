@@ -20,6 +20,7 @@ type Etcd struct {
 	args []string
 	log  string
 	addr string
+	data string
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when cmd has ended
 }
@@ -29,12 +30,12 @@ type Etcd struct {
 func StartEtcd(t *testing.T) *Etcd {
 	t.Helper()
 	dir := t.TempDir()
-	e := &Etcd{t: t, log: filepath.Join(dir, "log")}
+	e := &Etcd{t: t, log: filepath.Join(dir, "log"), data: filepath.Join(dir, "data")}
 	for try := 0; ; try++ {
 		e.addr = freeAddr(t)
 		peer := "http://" + freeAddr(t)
 		e.args = []string{
-			"--data-dir", filepath.Join(dir, "data"), "--name", "test",
+			"--data-dir", e.data, "--name", "test",
 			"--listen-client-urls", e.clientURL(), "--advertise-client-urls", e.clientURL(),
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test=" + peer,
 			"--log-level", "error",
@@ -43,7 +44,7 @@ func StartEtcd(t *testing.T) *Etcd {
 			break
 		}
 		require.Less(t, try, 5, "etcd does not start: %s", e.output())
-		require.NoError(t, os.RemoveAll(filepath.Join(dir, "data")))
+		require.NoError(t, os.RemoveAll(e.data))
 	}
 	t.Cleanup(e.Kill)
 	return e
@@ -109,6 +110,9 @@ func (e *Etcd) Restart() {
 	e.t.Helper()
 	require.True(e.t, e.start(), "etcd does not start again: %s", e.output())
 }
+
+// Wipe removes the data of a killed server.
+func (e *Etcd) Wipe() { require.NoError(e.t, os.RemoveAll(e.data)) }
 
 // Pause stops the server where it is: connections stay, nothing answers.
 func (e *Etcd) Pause() { require.NoError(e.t, e.cmd.Process.Signal(syscall.SIGSTOP)) }

@@ -11,12 +11,14 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -50,6 +52,7 @@ type Config struct {
 // Server is a running etcd server.
 type Server struct {
 	etcd *embed.Etcd
+	lock *os.File
 	url  string
 	log  *slog.Logger
 	stop chan struct{}
@@ -73,11 +76,16 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
 	e, err := embed.StartEtcd(ec)
 	if err != nil {
+		_ = lock.Close()
 		return nil, explain(cfg, err)
 	}
-	s := &Server{etcd: e, log: cfg.Log, stop: make(chan struct{}), closing: closing}
+	s := &Server{etcd: e, lock: lock, log: cfg.Log, stop: make(chan struct{}), closing: closing}
 	select {
 	case <-e.Server.ReadyNotify():
 	case err := <-e.Err():
@@ -97,6 +105,20 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s.wg.Add(1)
 	go s.tidy()
 	return s, nil
+}
+
+// lockDir keeps a second server off the directory: etcd itself would wait in
+// silence for the first to end.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "p2pfs.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock metadata directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("metadata directory %s is in use by another program: %w", dir, err)
+	}
+	return f, nil
 }
 
 func etcdConfig(cfg Config, closing *atomic.Bool) (*embed.Config, error) {
@@ -170,6 +192,7 @@ func (s *Server) Close() error {
 		close(s.stop)
 		s.wg.Wait()
 		s.etcd.Close()
+		_ = s.lock.Close()
 	})
 	return nil
 }

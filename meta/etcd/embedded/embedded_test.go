@@ -100,3 +100,14 @@ func TestURL(t *testing.T) {
 		})
 	}
 }
+
+func TestDirInUse(t *testing.T) {
+	t.Parallel()
+	cfg := embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"}
+	s := start(t, cfg)
+	_, err := embedded.Start(t.Context(), cfg)
+	require.ErrorContains(t, err, cfg.Dir)
+	require.ErrorContains(t, err, "in use")
+	require.NoError(t, s.Close())
+	start(t, cfg)
+}

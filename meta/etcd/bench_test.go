@@ -1,0 +1,83 @@
+package etcd_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/etcd"
+	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
+	"github.com/p2pfs/p2pfs/meta/metatest"
+)
+
+// BenchmarkEmbedded tells what the catalog and the view cost over the bare
+// store.
+func BenchmarkEmbedded(b *testing.B) {
+	srv, err := embedded.Start(b.Context(), embedded.Config{Dir: b.TempDir(), Listen: "127.0.0.1:0"})
+	require.NoError(b, err)
+	defer srv.Close()
+	s, err := etcd.Open(b.Context(), srv.URL(), etcd.Options{})
+	require.NoError(b, err)
+	defer s.Close()
+	c := meta.NewCatalog(s, meta.Options{})
+	_, err = c.Join(b.Context(), meta.JoinOptions{Create: true})
+	require.NoError(b, err)
+	const n = 100_000
+	entries := make([]meta.Entry, n)
+	for i := range entries {
+		entries[i] = metatest.File(fmt.Sprintf("model-%06d.safetensors", i), 1)
+	}
+	var dir meta.InodeID
+	b.Run("link 100,000", func(b *testing.B) {
+		for b.Loop() {
+			dir, err = c.NewDir(b.Context(), meta.RootDir, meta.Attrs{Mode: 0o755})
+			require.NoError(b, err)
+			require.NoError(b, c.LinkMany(b.Context(), dir, entries))
+		}
+	})
+	newView := func(b *testing.B) *meta.View {
+		v, err := meta.NewView(meta.ViewConfig{Catalog: c})
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = v.Close() })
+		return v
+	}
+	b.Run("list 100,000 cold", func(b *testing.B) {
+		for b.Loop() {
+			got, err := newView(b).List(b.Context(), dir)
+			require.NoError(b, err)
+			require.Len(b, got, n)
+		}
+	})
+	b.Run("list 100,000 warm", func(b *testing.B) {
+		v := newView(b)
+		_, _ = v.List(b.Context(), dir)
+		for b.Loop() {
+			_, err := v.List(b.Context(), dir)
+			require.NoError(b, err)
+		}
+	})
+	key := meta.Key{Slot: meta.Slot(fmt.Sprintf("d/%016x", uint64(dir))), Field: entries[7].Name}
+	b.Run("bare get", func(b *testing.B) {
+		for b.Loop() {
+			_, err := s.Get(b.Context(), key)
+			require.NoError(b, err)
+		}
+	})
+	b.Run("confirm", func(b *testing.B) {
+		v := newView(b)
+		for b.Loop() {
+			_, err := v.Confirm(b.Context(), dir, entries[7].Name)
+			require.NoError(b, err)
+		}
+	})
+	b.Run("lookup known", func(b *testing.B) {
+		v := newView(b)
+		_, _ = v.List(b.Context(), dir)
+		for b.Loop() {
+			_, err := v.Lookup(b.Context(), dir, entries[7].Name)
+			require.NoError(b, err)
+		}
+	})
+}
