@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // The states of passthrough, as status shows them.
@@ -50,6 +51,8 @@ func (p *passthrough) start(server *fuse.Server, wanted bool) {
 		p.state, p.reason = PassthroughOff, "not asked for"
 	case settings.Flags64()&fuse.CAP_PASSTHROUGH == 0:
 		p.state, p.reason = PassthroughUnavailable, "this kernel does not offer it (it needs 6.9 or later)"
+	case !maySysAdmin():
+		p.state, p.reason = PassthroughUnavailable, "it needs CAP_SYS_ADMIN"
 	default:
 		p.state = PassthroughOn
 	}
@@ -126,4 +129,16 @@ func (p *passthrough) unregister(id int32) {
 	if errno := p.server.UnregisterBackingFd(id); errno != 0 && errno != syscall.EBADF {
 		p.log.Debug("unregister a backing file", "id", id, "error", errno)
 	}
+}
+
+// maySysAdmin reports whether this process has CAP_SYS_ADMIN. In a user
+// namespace of its own it may have it and still be refused: that shows at the
+// first registration.
+func maySysAdmin() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return true
+	}
+	return data[unix.CAP_SYS_ADMIN/32].Effective&(1<<(unix.CAP_SYS_ADMIN%32)) != 0
 }

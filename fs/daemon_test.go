@@ -100,6 +100,16 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 	switch o.Op {
 	case "mount":
 		return nil, d.mount(o)
+	case "cycle":
+		return nil, cycle(o.N, o.CacheDir, func(point string) error {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			f, err := Mount(ctx, Config{Mountpoint: point, Names: d.names, Bytes: d.bytes, Passthrough: true})
+			if err != nil {
+				return err
+			}
+			return f.Unmount(ctx, false, false)
+		})
 	case "dir", "file", "link":
 		return nil, d.put(o, dir, name)
 	case "many":
@@ -175,7 +185,7 @@ func (d *fakeDaemon) mount(o order) error {
 	defer cancel()
 	f, err := Mount(ctx, Config{
 		Mountpoint: o.Mountpoint, Names: d.names, Bytes: d.bytes, FSName: "test",
-		Passthrough: o.Passthrough, ReadOnly: o.ReadOnly, Consistency: o.Consistency, AllowOther: true,
+		Passthrough: o.Passthrough, ReadOnly: o.ReadOnly, Consistency: o.Consistency, AllowOther: os.Geteuid() == 0,
 		CacheDirs: []string{o.CacheDir}, HandoverSize: o.HandoverSize, ReadAheadKiB: o.ReadAheadKiB, Log: log,
 	})
 	if err != nil {
@@ -283,12 +293,18 @@ type daemon struct {
 // the test, nothing stays mounted.
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
-	d := &daemon{point: t.TempDir(), cache: t.TempDir()}
+	return startDaemonBy(t, t.TempDir(), t.TempDir(), "/proc/self/exe")
+}
+
+// startDaemonBy is startDaemon by a command that ends in this test binary.
+func startDaemonBy(t *testing.T, point, cache string, command ...string) *daemon {
+	t.Helper()
+	d := &daemon{point: point, cache: cache}
 	t.Cleanup(func() {
 		for syscall.Unmount(d.point, syscall.MNT_FORCE|syscall.MNT_DETACH) == nil {
 		}
 	})
-	d.process = spawn(t, "daemon")
+	d.process = spawnBy(t, "daemon", command...)
 	t.Cleanup(d.finish)
 	return d
 }

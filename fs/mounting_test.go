@@ -168,10 +168,10 @@ func TestBusyUnmountNamesTheHolders(t *testing.T) {
 
 	m := u.mmap(fd, 5000, true, false)
 	u.close(fd)
-	require.ErrorContains(t, d.try(order{Op: "unmount"}, nil), "("+itoa(u.cmd.Process.Pid)+")", "mapped")
+	require.ErrorContains(t, d.try(order{Op: "unmount", Within: 10 * time.Second}, nil), "("+itoa(u.cmd.Process.Pid)+")", "mapped")
 	u.do(wish{Op: "munmap", Map: m})
 	u.do(wish{Op: "chdir", Path: []byte(d.point)})
-	require.ErrorContains(t, d.try(order{Op: "unmount"}, nil), "("+itoa(u.cmd.Process.Pid)+")", "working directory")
+	require.ErrorContains(t, d.try(order{Op: "unmount", Within: 10 * time.Second}, nil), "("+itoa(u.cmd.Process.Pid)+")", "working directory")
 	u.do(wish{Op: "chdir", Path: []byte("/")})
 	d.do(order{Op: "unmount", Within: 5 * time.Second})
 }

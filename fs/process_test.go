@@ -32,7 +32,13 @@ type process struct {
 // spawn starts this test binary in a role.
 func spawn(t *testing.T, role string) *process {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
+	return spawnBy(t, role, "/proc/self/exe")
+}
+
+// spawnBy starts this test binary in a role by a command that ends in it.
+func spawnBy(t *testing.T, role string, command ...string) *process {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

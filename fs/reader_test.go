@@ -48,6 +48,7 @@ type sight struct {
 type readerProcess struct {
 	maps map[int][]byte
 	next int
+	fds  []int // opened and perhaps closed since
 }
 
 func runReader() error {
@@ -64,8 +65,14 @@ func (r *readerProcess) serve(w wish) (any, error) {
 	switch w.Op {
 	case "open":
 		s.FD, err = unix.Open(path, w.Flags|unix.O_CLOEXEC, 0o644)
+		r.fds = append(r.fds, s.FD)
 	case "close":
 		err = unix.Close(w.FD)
+	case "closeall":
+		for _, fd := range r.fds {
+			_ = unix.Close(fd) // many are closed already
+		}
+		r.fds = nil
 	case "pread":
 		s.N, s.Sum, err = pread(w.FD, w.Off, w.N)
 	case "mmap":

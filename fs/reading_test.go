@@ -151,16 +151,19 @@ func TestOneFailedRegistrationLeavesOthersPassing(t *testing.T) {
 	d.file("deep", 1, 50_000, complete, func(o *order) { o.Dir = upper })
 	d.file("flat", 2, 50_000, complete)
 	u := newUser(t, d)
-	for range 3 {
+	u.cat("deep", 1, 50_000)
+	u.cat("flat", 2, 50_000)
+	eventually(t, func() bool { // others on the machine may drop caches
+		before := d.state().Reads
 		u.cat("deep", 1, 50_000)
-		u.cat("flat", 2, 50_000)
-	}
+		return d.state().Reads == before
+	}, "its pages are kept")
+	u.cat("flat", 2, 50_000)
 	s := d.state()
 	require.Equal(t, PassthroughOn, s.Passthrough)
 	require.Contains(t, s.PassthroughReason, "stacked too deep")
-	require.Equal(t, uint64(3), s.PassthroughOpens)
+	require.Equal(t, uint64(2), s.PassthroughOpens)
 	require.Equal(t, uint64(1), s.PassthroughFailed, "the device is remembered")
-	require.Equal(t, uint64(50_000), s.ReadBytes, "read once, then from the page cache")
 }
 
 func TestCacheOnOverlayPassesThrough(t *testing.T) {
@@ -182,10 +185,12 @@ func TestPagesAreKeptWithoutPassthrough(t *testing.T) {
 		d.file("f", 1, 3<<20, state)
 		u := newUser(t, d)
 		u.cat("f", 1, 3<<20)
-		first := d.state().ReadBytes
-		require.Equal(t, uint64(3<<20), first)
-		u.cat("f", 1, 3<<20)
-		require.Equal(t, first, d.state().ReadBytes)
+		require.Equal(t, uint64(3<<20), d.state().ReadBytes)
+		eventually(t, func() bool { // others on the machine may drop caches
+			before := d.state().Reads
+			u.cat("f", 1, 3<<20)
+			return d.state().Reads == before
+		}, "the pages are kept across opens")
 		require.Equal(t, PassthroughOff, d.state().Passthrough)
 	}
 }

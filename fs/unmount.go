@@ -86,24 +86,24 @@ func (f *FS) detach(ctx context.Context, force, lazy bool) error {
 		flags |= unix.MNT_FORCE
 		f.interruptAll()
 	}
-	until := time.Now().Add(busyRetry)
-	for {
+	busy := false
+	for until := time.Now().Add(busyRetry); ; {
 		mine, err := f.mounted()
 		if err != nil || !mine {
 			return err // gone from the tree: unmounted, or detached before
 		}
 		err = f.umount(ctx, flags)
+		busy = busy || errors.Is(err, syscall.EBUSY)
 		switch {
 		case err == nil:
 			return nil
-		case !errors.Is(err, syscall.EBUSY):
+		case !busy:
 			return fmt.Errorf("unmount %s: %w", f.point, err)
-		case time.Now().After(until):
+		case ctx.Err() != nil || time.Now().After(until):
 			return &BusyError{Mountpoint: f.point, Holders: holders(f.point)}
 		}
 		select {
 		case <-ctx.Done():
-			return &BusyError{Mountpoint: f.point, Holders: holders(f.point)}
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
