@@ -109,6 +109,7 @@ sys.stdout.buffer.write(head + b"".join(iter(lambda: f.read(65536), b"")))`
 	a.must("unregister", a.path("f"))
 	require.NoError(t, in.Close())
 	r := reader.finish(t, stuckBound)
+	t.Logf("the reader ended with %d after %v: %s", r.code, r.took, r.err)
 	if r.code == 0 {
 		require.Equal(t, hexOf(data), hexOf(r.out[len("half\n"):]))
 	} else {
