@@ -129,6 +129,7 @@ func (f *FS) options() *fuse.MountOptions {
 		MaxStackDepth:     stackDepth(f.cfg.CacheDirs),
 		Logger:            slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
 		PanicHandler:      f.panicked,
+		DisableSplice:     !canSplice(),
 	}
 	if f.cfg.ReadOnly {
 		o.Options = append(o.Options, "ro")
@@ -138,6 +139,17 @@ func (f *FS) options() *fuse.MountOptions {
 		o.DisabledCapabilities = fuse.CAP_PASSTHROUGH
 	}
 	return o
+}
+
+// canSplice reports whether replies may be spliced: go-fuse empties its pipes
+// into /dev/null, and panics where it cannot.
+func canSplice() bool {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return false
+	}
+	null.Close()
+	return true
 }
 
 // mountError says what a failed mount most likely needs.
