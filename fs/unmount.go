@@ -155,7 +155,7 @@ func umount(point string, flags int) error {
 	}
 	var said bytes.Buffer
 	cmd := exec.Command(bin, option, "--", point)
-	cmd.Stderr = &said
+	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
 		if strings.Contains(said.String(), "busy") {
 			return syscall.EBUSY
