@@ -52,8 +52,9 @@ const (
 	firstBackoff = time.Second      // after a peer's first failure; doubles
 	maxBackoff   = 30 * time.Second // the longest of them
 	lieBackoff   = 10 * time.Minute // after bytes that a keeper disowned
-	firstTimeout = 10 * time.Second // of one fetch; doubles each time it runs out
-	maxTimeout   = 2 * time.Minute
+	firstTimeout = 2 * time.Minute  // of one fetch; doubles each time it runs out
+	maxTimeout   = 10 * time.Minute
+	slowBlock    = time.Second     // a block that takes longer than this came over a slow link
 	askTimeout   = 4 * time.Second // of one question to the registry or a keeper
 	activeTick   = 100 * time.Millisecond
 	idleTick     = time.Second

@@ -59,7 +59,8 @@ func (st *standing) answer(now time.Time) {
 }
 
 // good notes n bytes that took d. A peer whose blocks take next to no time
-// gets more at once: otherwise asking would cost more than sending.
+// gets more at once: otherwise asking would cost more than sending. One whose
+// blocks take long gets fewer: side by side they only delay each other.
 func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
 	st.answer(now)
 	st.strikes, st.timeouts, st.until = 0, 0, time.Time{}
@@ -74,6 +75,8 @@ func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
 		st.typical += (d - st.typical) / 4
 	}
 	switch {
+	case d > slowBlock:
+		st.share = max(1, st.share-1)
 	case st.share < l.PerPeer:
 		st.share++
 	case d < 5*time.Millisecond:
@@ -111,9 +114,9 @@ func (st *standing) reborn(incarnation uint64, l Limits) {
 	st.dead, st.answered, st.share = false, time.Time{}, l.PerPeer
 }
 
-// timeout returns how long one fetch from the peer may take: generous against
-// what it usually takes, and doubled each time it ran out, so that the
-// slowest link delivers in the end while a frozen one does not hold a slot.
+// timeout returns how long one fetch from the peer may take. It is a last
+// resort: transports end a fetch that makes no progress themselves, and one
+// that does must be let finish, however slow its link.
 func (st *standing) timeout() time.Duration {
 	t := firstTimeout << min(st.timeouts, 4)
 	return min(max(t, 8*st.typical), maxTimeout)
