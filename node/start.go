@@ -292,7 +292,8 @@ func (n *Node) startMount(ctx, _ context.Context) error {
 	m, err := fs.Mount(ctx, fs.Config{
 		Mountpoint: n.cfg.Mountpoint, Names: n.view, Bytes: &objectBytes{cache: n.cache, engine: n.engine},
 		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
-		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0, ReadOnly: n.cfg.ReadOnly,
+		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0,
+		ReadOnly:  true, // files come by register; nothing can be written through the mount
 		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Log: n.log,
 	})
 	if err != nil {

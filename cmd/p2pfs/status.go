@@ -153,7 +153,7 @@ func (a *app) printStatus(s statusJSON) error {
 		row("", "%s", s.Meta.Error)
 	}
 	row("cluster", "%s", s.Meta.Cluster)
-	access := "read and write"
+	access := "files come by register"
 	if s.Mount.ReadOnly {
 		access = "read-only"
 	}
