@@ -176,3 +176,36 @@ func TestRootChoice(t *testing.T) {
 		require.Positive(t, r.UsedBytes, fmt.Sprint(r))
 	}
 }
+
+// A root whose directories were removed under us is a failing disk: nothing is
+// made there, and what is open is still read.
+func TestARootThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Log = nil
+	c := openCache(t, cfg)
+	held, lost := object(3*bs), object(2*bs)
+	f := openFile(t, c, held)
+	putAll(t, f, held)
+	fill(t, c, lost)
+	c.closeIdle(0, true)
+	require.NoError(t, os.RemoveAll(cfg.Roots[0]))
+
+	for _, o := range []chunk.Object{lost, object(bs)} {
+		_, err := c.Open(t.Context(), o)
+		require.ErrorIs(t, err, chunk.ErrNoSpace)
+	}
+	_, err := c.Block(t.Context(), lost.ID, 0)
+	require.ErrorIs(t, err, chunk.ErrNotHeld)
+	require.NotEqual(t, "ok", c.Stats().Roots[0].State)
+	require.Equal(t, 3, checkHeld(t, f, held))
+}
+
+// An object that is too large for the file system says nothing of others.
+func TestAnObjectTooLargeForTheDisk(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	err := c.roots[0].diskError("make file", object(bs).ID, &os.PathError{Op: "truncate", Err: unix.EFBIG})
+	require.ErrorIs(t, err, chunk.ErrNoSpace)
+	require.True(t, c.roots[0].usable())
+}

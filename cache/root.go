@@ -164,9 +164,12 @@ func (r *root) trouble() error {
 }
 
 // diskFault reports whether an error says that the disk, not the request, is
-// at fault.
+// at fault. A directory of the root that is gone, or not ours any more, is one.
 func diskFault(err error) bool {
-	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ENXIO, unix.ENODEV, unix.ESTALE} {
+	for _, e := range []error{
+		unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ENXIO, unix.ENODEV, unix.ESTALE,
+		unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EPERM,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -176,8 +179,11 @@ func diskFault(err error) bool {
 
 // diskError wraps an error of the disk so that callers go on uncached.
 func (r *root) diskError(doing string, id chunk.ObjectID, err error) error {
-	if diskFault(err) {
+	switch {
+	case diskFault(err):
 		r.failed(err)
+		return fmt.Errorf("%s of object %s: %w: %w", doing, id.Short(), chunk.ErrNoSpace, err)
+	case errors.Is(err, unix.EFBIG): // for this file system; others fit
 		return fmt.Errorf("%s of object %s: %w: %w", doing, id.Short(), chunk.ErrNoSpace, err)
 	}
 	return fmt.Errorf("%s of object %s: %w", doing, id.Short(), err)

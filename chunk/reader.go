@@ -48,8 +48,8 @@ func newReader(s *swarm) *Reader {
 // Object returns what is read.
 func (r *Reader) Object() Object { return r.s.o }
 
-// File returns the local file, which has holes where blocks are absent. It
-// stays open until the Reader is closed.
+// File returns the local file, which has holes where blocks are absent; nil
+// while none can be made. It stays open until the Reader is closed.
 func (r *Reader) File() *os.File { return r.s.file.Reader() }
 
 // Complete reports whether every block is here.

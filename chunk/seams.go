@@ -99,6 +99,7 @@ type Source interface {
 // Store is the local side of the engine: files of objects on this machine.
 type Store interface {
 	// Open returns the local file of an object, made if there is none.
+	// ErrNoSpace: none can be made now, and the object is read uncached.
 	Open(ctx context.Context, o Object) (File, error)
 }
 

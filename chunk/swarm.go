@@ -2,6 +2,8 @@ package chunk
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,6 +139,9 @@ func (s *swarm) run() {
 
 func (s *swarm) open() bool {
 	s.file, s.openErr = s.e.cfg.Store.Open(s.ctx, s.o)
+	if errors.Is(s.openErr, ErrNoSpace) {
+		s.homeless()
+	}
 	if s.openErr != nil {
 		s.e.mu.Lock()
 		s.e.drop(s)
@@ -152,6 +157,15 @@ func (s *swarm) open() bool {
 	}
 	close(s.opened)
 	return true
+}
+
+// homeless goes on without a local file, until the store can make one.
+func (s *swarm) homeless() {
+	s.e.log.Warn("no local file can be made, reading goes on uncached", "object", s.o.ID.Short(), "err", s.openErr)
+	s.putErr = fmt.Errorf("make a local file of object %s: %w", s.o.ID.Short(), s.openErr)
+	s.uncached.Store(true)
+	s.storeAt.Store(time.Now().Add(s.e.cfg.Limits.RetryCache).UnixNano())
+	s.file, s.openErr = newLateFile(s.ctx, s.e.cfg.Store, s.o), nil
 }
 
 // drain runs what was posted.

@@ -1,6 +1,7 @@
 package chunk_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,56 @@ func TestReadsGoOnUncached(t *testing.T) {
 		fetched := len(a.Fetched())
 		r.pass(time.Minute)
 		require.Len(t, a.Fetched(), fetched, "nothing is fetched unasked")
+	})
+}
+
+func TestReadsGoOnWithoutALocalFile(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		a := r.net.Keeper("a")
+		r.store.FailOpens(fmt.Errorf("the disk is gone: %w", chunk.ErrNoSpace))
+		o := r.net.Object(20*block + 50)
+		rd := r.open(o)
+		require.Nil(t, rd.File())
+		for off := int64(0); off < o.Size; off += block / 8 {
+			r.read(rd, off, block/8)
+		}
+		require.LessOrEqual(t, len(a.Fetched()), 21+4, "small reads do not fetch a block each")
+		r.read(rd, 3*block+100, 7*block) // spans blocks
+		require.False(t, rd.Complete())
+		require.ErrorIs(t, rd.FetchAll(t.Context(), nil), chunk.ErrNoSpace)
+
+		r.store.FailOpens(nil) // the disk is back
+		r.pass(6 * time.Second)
+		r.read(rd, 5*block-10, block)
+		require.NoError(t, rd.FetchAll(t.Context(), nil))
+		require.True(t, rd.Complete())
+		r.read(rd, 0, o.Size)
+	})
+}
+
+func TestAFileThatCannotBeOpenedForAnotherReasonIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.FailOpens(chunk.ErrSourceChanged)
+		_, err := r.engine().Open(t.Context(), r.net.Object(block))
+		require.ErrorIs(t, err, chunk.ErrSourceChanged)
+	})
+}
+
+func TestAnEngineWithoutALocalFileCloses(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		a := r.net.Keeper("a")
+		a.Delay(time.Hour)
+		r.store.FailOpens(chunk.ErrNoSpace)
+		rd := r.open(r.net.Object(block))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := fetch(t.Context(), rd, 0, block)
+			ended <- err
+		}()
+		r.settle()
+		r.store.FailOpens(nil)
+		require.NoError(t, r.e.Close())
+		require.ErrorIs(t, <-ended, chunk.ErrClosed)
 	})
 }
 

@@ -17,11 +17,12 @@ import (
 // Store is a chunk.Store whose files live in memory. A file that is closed
 // and opened again keeps its blocks. The zero value is ready.
 type Store struct {
-	mu     sync.Mutex
-	files  map[chunk.ObjectID]*File
-	putErr error
-	opens  int
-	closes int
+	mu      sync.Mutex
+	files   map[chunk.ObjectID]*File
+	openErr error
+	putErr  error
+	opens   int
+	closes  int
 }
 
 var _ chunk.Store = (*Store)(nil)
@@ -30,6 +31,9 @@ var _ chunk.Store = (*Store)(nil)
 func (s *Store) Open(_ context.Context, o chunk.Object) (chunk.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.openErr != nil {
+		return nil, s.openErr
+	}
 	s.opens++
 	f := s.files[o.ID]
 	if f == nil {
@@ -40,6 +44,13 @@ func (s *Store) Open(_ context.Context, o chunk.Object) (chunk.File, error) {
 		s.files[o.ID] = f
 	}
 	return f, f.open()
+}
+
+// FailOpens makes opening fail with err from now on; nil ends that.
+func (s *Store) FailOpens(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.openErr = err
 }
 
 // FailPuts makes storing fail with err from now on; nil ends that.
