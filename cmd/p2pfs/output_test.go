@@ -78,7 +78,7 @@ warning         disk is slow
 	v := decode(t, r.out)
 	for path, want := range map[string]any{
 		"node.id": "00ff", "node.name": "gpu1", "node.addrs.tcp": "10.0.0.1:7070", "node.pid": 42.0, "meta.url": "etcd://127.0.0.1:2379",
-		"meta.state": "ok", "meta.embedded": true, "mount.mountpoint": []byte("/mnt/models"), "mount.passthrough": "on", "cache.used_bytes": float64(3 << 30),
+		"meta.state": "ok", "meta.embedded": true, "mount.mountpoint": "/mnt/models", "mount.passthrough": "on", "cache.used_bytes": float64(3 << 30),
 		"counters.received_bytes": float64(1 << 20), "counters.sent_bytes": 5.0, "node.started": "2026-01-02T03:04:05Z",
 	} {
 		require.Equal(t, want, field(t, v, path), path)
