@@ -18,12 +18,13 @@ type Options struct {
 }
 
 // Catalog is the domain's rules, written once over any store. It holds no
-// state but the store's default chunk size and is safe for concurrent use.
+// state but the facts of the store it joined and is safe for concurrent use.
 // Its errors are those of Slots and the name errors of this package, wrapped.
 type Catalog struct {
 	slots     Slots
 	log       *slog.Logger
-	chunkSize atomic.Int64 // the store's default, bytes
+	chunkSize atomic.Int64              // the store's default, bytes
+	store     atomic.Pointer[StoreInfo] // as joined; nil before
 }
 
 // NewCatalog returns the rules over a store. The caller keeps the store and
@@ -57,7 +58,10 @@ func (c *Catalog) Join(ctx context.Context, opts JoinOptions) (StoreInfo, error)
 
 // UseStore tells the catalog what an earlier Join returned, for a start
 // without the store.
-func (c *Catalog) UseStore(info StoreInfo) { c.chunkSize.Store(info.ChunkSize) }
+func (c *Catalog) UseStore(info StoreInfo) {
+	c.chunkSize.Store(info.ChunkSize)
+	c.store.Store(&info)
+}
 
 func (c *Catalog) join(ctx context.Context, opts JoinOptions) (StoreInfo, error) {
 	if opts.ChunkSize == 0 {

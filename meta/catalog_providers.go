@@ -70,6 +70,11 @@ func (c *Catalog) Locate(ctx context.Context, set chunk.SetID) ([]chunk.Provider
 		}
 		cands = cands[n:]
 	}
+	if len(out) == 0 { // an emptied store says nothing of who holds what
+		if err := c.CheckStore(ctx); err != nil {
+			return nil, fmt.Errorf("locate set %.8s: %w", set, err)
+		}
+	}
 	out = out[:min(len(out), locateMax)]
 	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out, nil

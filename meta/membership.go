@@ -60,6 +60,10 @@ func (m *Membership) join(ctx context.Context) error {
 		return err
 	}
 	key := Key{nodeSlot(m.info.Node), self}
+	// No record is written into the store of another cluster.
+	if err := m.c.CheckStore(ctx); err != nil {
+		return fmt.Errorf("join node %q (%s): %w", m.info.Name, m.info.Node.Short(), err)
+	}
 	for {
 		cond, err := m.mayTake(ctx, key)
 		if err != nil {

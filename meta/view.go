@@ -201,8 +201,7 @@ func (v *View) spawn(fn func()) bool {
 func (v *View) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeout)
 	defer cancel()
-	_, err := v.cat.DirVersion(ctx, RootDir)
-	return err
+	return v.cat.CheckStore(ctx)
 }
 
 // Lookup returns the entry of a name: from memory if it is known there and
@@ -255,6 +254,15 @@ func (v *View) read(dir InodeID, name string) (Entry, error) {
 	d := v.known(dir)
 	told := d.told()
 	e, at, err := v.cat.LookupAt(ctx, dir, name)
+	if err == nil || errors.Is(err, ErrNotFound) {
+		other := v.doubt(ctx, told, at)
+		if other == nil && v.contradicts(dir, name, e, err) {
+			other = v.recheck(ctx)
+		}
+		if other != nil {
+			return Entry{}, fmt.Errorf("look up %q: %w", name, other)
+		}
+	}
 	v.health.report(err)
 	switch {
 	case err == nil:

@@ -237,12 +237,15 @@ func (v *View) startWatch(d *dirCache, since uint64) {
 // watch keeps d right until it is evicted or the View closed.
 func (v *View) watch(d *dirCache, since uint64) {
 	for {
-		err := v.cat.Watch(d.ctx, d.id, since, func(at uint64, events []DirEvent) { v.take(d, at, events) })
+		err := v.follow(d, since)
 		if d.ctx.Err() != nil {
 			break
 		}
-		if !errors.Is(err, ErrGap) {
+		if err != nil && !errors.Is(err, ErrGap) {
 			v.log.Error("watch of a directory ended", "err", err)
+		}
+		if !v.awaitStore(d) { // another store's gaps say nothing of ours
+			break
 		}
 		v.lose(d)
 		var ok bool
@@ -254,6 +257,22 @@ func (v *View) watch(d *dirCache, since uint64) {
 	if v.ctx.Err() == nil { // evicted: changes will not be told any more
 		v.cfg.OnChange(Change{Dir: d.id, Gap: true})
 	}
+}
+
+// follow takes in what is told of d until events are lost, or it is another
+// store that tells them: that shows in an outage, when the first to come back
+// may be the wrong one.
+func (v *View) follow(d *dirCache, since uint64) error {
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	return v.cat.Watch(ctx, d.id, since, func(at uint64, events []DirEvent) {
+		if v.health.down() && errors.Is(v.cat.CheckStore(ctx), ErrOtherStore) {
+			cancel()
+		}
+		if ctx.Err() == nil {
+			v.take(d, at, events)
+		}
+	})
 }
 
 // lose voids what is known of d after a gap.
@@ -272,6 +291,9 @@ func (v *View) restart(d *dirCache) (since uint64, ok bool) {
 	for {
 		ctx, cancel := context.WithTimeout(d.ctx, v.cfg.Timeout)
 		since, err := v.cat.DirVersion(ctx, d.id)
+		if err == nil && since == 0 {
+			err = v.cat.CheckStore(ctx)
+		}
 		cancel()
 		v.health.report(err)
 		if err == nil {

@@ -41,6 +41,10 @@ func (v *View) list(ctx context.Context, dir InodeID) ([]Entry, error) {
 		if entries, ok := d.reach(ctx, at); ok && d.ctx.Err() == nil {
 			return entries, nil
 		}
+		// The store has what its watch did not tell.
+		if err := v.recheck(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return v.loads.do(ctx, dir, func() ([]Entry, error) { return v.load(dir) })
 }
@@ -55,6 +59,9 @@ func (v *View) confirmedVersion(ctx context.Context, d *dirCache) (uint64, error
 		defer cancel()
 		told := d.told()
 		at, err := v.cat.DirVersion(ctx, d.id)
+		if err == nil {
+			err = v.doubt(ctx, told, at)
+		}
 		v.health.report(err)
 		if err == nil {
 			v.checkHistory(d, told, at)
@@ -141,12 +148,15 @@ func (v *View) loadOnce(dir InodeID) ([]Entry, error) {
 	if d == nil {
 		return nil, ErrUnavailable
 	}
-	gen := d.startLoad()
+	gen, told := d.startLoad(), d.told()
 	entries := []Entry{}
 	at, err := v.cat.List(ctx, dir, func(page []Entry) error {
 		entries = append(entries, page...)
 		return nil
 	})
+	if err == nil {
+		err = v.doubt(ctx, told, at)
+	}
 	v.health.report(err)
 	all, sound := v.endLoad(d, gen, entries, at, err)
 	if err != nil {

@@ -257,7 +257,11 @@ func (n *Node) announceHeld(ctx context.Context) error {
 	}
 	for _, s := range sets {
 		for {
-			err := n.catalog.Announce(ctx, s.Set, n.id, s.Keeper, s.Complete)
+			// Into the store of our cluster only.
+			err := n.catalog.CheckStore(ctx)
+			if err == nil {
+				err = n.catalog.Announce(ctx, s.Set, n.id, s.Keeper, s.Complete)
+			}
 			if err == nil {
 				break
 			}

@@ -62,12 +62,15 @@ func (n *Node) joinStore(ctx context.Context) error {
 	if chunkSize == 0 {
 		chunkSize = chunk.DefaultChunkSize
 	}
-	info, err := n.catalog.Join(bound, meta.JoinOptions{Create: true, ChunkSize: chunkSize})
+	// A node that has been in a cluster makes no other one: an empty store
+	// is one that was emptied, or the wrong one.
+	_, was := n.cache.Identity()
+	info, err := n.catalog.Join(bound, meta.JoinOptions{Create: was.IsZero(), ChunkSize: chunkSize})
+	joined := err == nil
 	switch {
-	case err == nil:
-		if err := n.storage.table.SaveStore(info); err != nil {
-			return fmt.Errorf("remember the store: %w", err)
-		}
+	case joined:
+	case errors.Is(err, meta.ErrNotFound):
+		return fmt.Errorf("the store at %s is empty, and %s is of cluster %s: was the store emptied, or is another one meant? Restore it, give the right one, or give another cache directory: %w", n.storage.redacted, n.cfg.CacheDirs[0], was, err)
 	case errors.Is(err, meta.ErrUnavailable) && remembered:
 		n.log.Warn("metadata store unreachable: starting with what is known here", "url", n.storage.redacted, "err", err)
 		info = known
@@ -84,6 +87,11 @@ func (n *Node) joinStore(ctx context.Context) error {
 	}
 	if err := n.cache.Bind(info.Cluster); err != nil {
 		return err
+	}
+	if joined { // remembered once it is known to be ours
+		if err := n.storage.table.SaveStore(info); err != nil {
+			return fmt.Errorf("remember the store: %w", err)
+		}
 	}
 	return nil
 }
