@@ -112,13 +112,13 @@ func (s *swarm) expire(now time.Time) {
 	changed := s.changed()
 	live, asked := false, false
 	for w := range s.waiters {
-		idle := now.Sub(w.base)
+		idle := now.Sub(w.base) + w.spent
 		if !changed && idle < l.NoProvider {
 			continue
 		}
 		block := s.lacking(w)
 		if changed && !s.disc.locating && !s.board.holder(block) {
-			s.settle(w, s.failure(block, ErrSourceChanged, idle))
+			s.settle(w, s.failure(block, ErrSourceChanged, now.Sub(w.base)))
 			continue
 		}
 		if idle >= l.NoProvider && !asked {
@@ -126,11 +126,28 @@ func (s *swarm) expire(now time.Time) {
 		}
 		switch {
 		case idle >= l.NoProvider && !live:
-			s.settle(w, s.failure(block, ErrNoProvider, idle))
+			s.gaveUpAfter(idle, now)
+			s.settle(w, s.failure(block, ErrNoProvider, now.Sub(w.base)))
 		case idle >= l.Stall:
-			s.settle(w, s.failure(block, ErrStalled, idle))
+			s.gaveUpAfter(idle, now)
+			s.settle(w, s.failure(block, ErrStalled, now.Sub(w.base)))
 		}
 	}
+}
+
+// gaveUpAfter notes a wait that ended without its bytes.
+func (s *swarm) gaveUpAfter(idle time.Duration, now time.Time) { s.gaveUp, s.gaveUpIn = now, idle }
+
+// again returns how long a wait that begins now counts as having waited. The
+// kernel answers a failed read-ahead by asking once more for the page that a
+// reader waits for, and a page fault several times: the bound of a read would
+// be a multiple of itself. What is asked right after a failure, with no byte
+// in between, gets a second chance only.
+func (s *swarm) again(now time.Time) time.Duration {
+	if s.gaveUp.IsZero() || now.Sub(s.gaveUp) > againWithin {
+		return 0
+	}
+	return max(min(s.gaveUpIn, s.e.cfg.Limits.NoProvider)-secondChance, 0)
 }
 
 // changed reports whether any peer's registered source has changed.

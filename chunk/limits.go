@@ -54,8 +54,10 @@ const (
 	lieBackoff   = 10 * time.Minute // after bytes that a keeper disowned
 	firstTimeout = 2 * time.Minute  // of one fetch; doubles each time it runs out
 	maxTimeout   = 10 * time.Minute
-	slowBlock    = time.Second     // a block that takes longer than this came over a slow link
-	askTimeout   = 4 * time.Second // of one question to the registry or a keeper
+	slowBlock    = time.Second            // a block that takes longer than this came over a slow link
+	askTimeout   = 4 * time.Second        // of one question to the registry or a keeper
+	againWithin  = 250 * time.Millisecond // after a failed read, the next one is the same one again
+	secondChance = 3 * firstBackoff / 2   // which waits so long: a peer is probed once
 	activeTick   = 100 * time.Millisecond
 	idleTick     = time.Second
 )

@@ -199,6 +199,7 @@ func TestNobodyHasIt(t *testing.T) {
 				tt.setup(r, o)
 				rd := r.open(o)
 				for range 2 { // the second read tries afresh, and as long
+					r.pass(time.Second)
 					err, took := r.fails(rd, 50*block, 10)
 					if tt.kind != nil {
 						require.ErrorIs(t, err, tt.kind)
@@ -207,6 +208,13 @@ func TestNobodyHasIt(t *testing.T) {
 					require.LessOrEqual(t, took, tt.most)
 					require.Contains(t, err.Error(), fmt.Sprintf("block 50 of object %s", o.ID.Short()))
 				}
+				// The same again at once is the kernel's doing: it adds little.
+				start := time.Now()
+				for range 4 {
+					_, took := r.fails(rd, 50*block, 10)
+					require.GreaterOrEqual(t, took, min(tt.least, time.Second))
+				}
+				require.LessOrEqual(t, time.Since(start), 8*time.Second)
 				err := rd.FetchAll(t.Context(), nil)
 				require.Error(t, err)
 				d, err := rd.Read(t.Context(), 50*block, 10)
@@ -215,6 +223,21 @@ func TestNobodyHasIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAFailedReadDoesNotShortenTheNextForLong(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		a := r.net.Keeper("a")
+		a.Down(true)
+		o := r.net.Object(10 * block)
+		rd := r.open(o)
+		r.fails(rd, 0, 10)
+		a.Down(false)
+		r.read(rd, 0, 10) // at once: a peer is probed within the second chance
+		a.Down(true)
+		_, took := r.fails(rd, 5*block, 10)
+		require.GreaterOrEqual(t, took, 5*time.Second, "bytes came in between")
+	})
 }
 
 func TestErrorNamesThePeersTried(t *testing.T) {

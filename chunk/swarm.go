@@ -51,6 +51,8 @@ type swarm struct {
 	sums      map[int]uint32
 	told      bool // a whole chunk was announced
 	putErr    error
+	gaveUp    time.Time     // when a wait last ended without its bytes, and none came since
+	gaveUpIn  time.Duration // how long it had waited
 	disc      discovery
 }
 

@@ -9,8 +9,9 @@ import (
 type waiter struct {
 	first, end int
 	all        bool
-	left       int // blocks not here yet
-	base       time.Time
+	left       int             // blocks not here yet
+	base       time.Time       // of the last progress
+	spent      time.Duration   // counts as waited before base
 	parts      map[int]*buffer // blocks that are here and could not be stored
 	err        error
 	ready      chan struct{}
@@ -31,6 +32,7 @@ func (s *swarm) enlist(w *waiter, now time.Time) {
 			return
 		}
 	} else {
+		w.spent = s.again(now)
 		s.board.streams.touch(w.first, s.e.cfg.Limits.window(s.o))
 		for i := w.first; i < w.end; i++ {
 			s.demand(w, i)
@@ -144,11 +146,12 @@ func (s *swarm) linger(now time.Time) {
 // present hands a block that has come to whoever waits for it; buf is not nil
 // when it could not be stored.
 func (s *swarm) present(block int, buf *buffer, now time.Time) {
+	s.gaveUp = time.Time{}
 	if t := s.wants[block]; t != nil {
 		delete(s.wants, block)
 		for _, w := range t.waiters {
 			w.left--
-			w.base = now
+			w.base, w.spent = now, 0
 			if buf != nil {
 				w.part(block, buf.retain())
 			}
