@@ -19,6 +19,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -59,7 +60,8 @@ type Server struct {
 	wg   sync.WaitGroup
 	once sync.Once
 
-	closing *atomic.Bool
+	endStreams context.CancelFunc
+	closing    *atomic.Bool
 }
 
 // Start runs a server until Close, and returns when it answers. It starts
@@ -76,16 +78,20 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	streams, endStreams := context.WithCancel(context.Background())
+	ec.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(endWith(streams))}
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
+		endStreams()
 		return nil, err
 	}
 	e, err := embed.StartEtcd(ec)
 	if err != nil {
+		endStreams()
 		_ = lock.Close()
 		return nil, explain(cfg, err)
 	}
-	s := &Server{etcd: e, lock: lock, log: cfg.Log, stop: make(chan struct{}), closing: closing}
+	s := &Server{etcd: e, lock: lock, log: cfg.Log, stop: make(chan struct{}), endStreams: endStreams, closing: closing}
 	select {
 	case <-e.Server.ReadyNotify():
 	case err := <-e.Err():
@@ -191,6 +197,7 @@ func (s *Server) Close() error {
 		s.closing.Store(true)
 		close(s.stop)
 		s.wg.Wait()
+		s.endStreams()
 		s.etcd.Close()
 		_ = s.lock.Close()
 	})

@@ -111,3 +111,36 @@ func TestDirInUse(t *testing.T) {
 	require.NoError(t, s.Close())
 	start(t, cfg)
 }
+
+// Another node's watch must not hold up the end of the server until etcd's own
+// time-out, which is over 5 seconds.
+func TestCloseWhileWatched(t *testing.T) {
+	t.Parallel()
+	s := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	store := open(t, s.URL())
+	_, err := store.Apply(t.Context(), slot, nil, []meta.Set{{Field: "a", Value: []byte("1")}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan struct{})
+	watched := make(chan error, 1)
+	go func() {
+		watched <- store.Watch(ctx, slot, 0, func([]meta.Event) {
+			select {
+			case <-seen:
+			default:
+				close(seen)
+			}
+		})
+	}()
+	<-seen
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(4 * time.Second):
+		t.Fatal("the server waits for a watch")
+	}
+	cancel()
+	require.NoError(t, <-watched)
+}
