@@ -246,6 +246,9 @@ func (s *swarm) followed(p *peer, err error, stopped bool, now time.Time) {
 	if err != nil {
 		p.lastErr = fmt.Errorf("follow: %w", err)
 	}
+	if errors.Is(err, ErrNotHeld) {
+		p.nothing()
+	}
 	p.followAt = now.Add(backoff(p.followed))
 	p.followed++
 }

@@ -103,12 +103,13 @@ func (g *gate) release(st *standing, n int64, speculative bool) {
 	g.nudge()
 }
 
-// live reports whether any of the peers answered within d.
+// live reports whether any of the peers that may have something of the object
+// answered within d.
 func (g *gate) live(peers []*peer, now time.Time, d time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range peers {
-		if p.out == nil && p.st.live(now, d) {
+		if p.out == nil && !p.none && p.st.live(now, d) {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -160,4 +161,20 @@ func TestOwnSizes(t *testing.T) {
 			require.EqualValues(t, 20<<20, speculation(o, 10<<20))
 		})
 	}
+}
+
+// A peer that answers "I have nothing of it" is no reason to go on waiting.
+func TestAPeerThatHasNothingIsNoLiveProvider(t *testing.T) {
+	t.Parallel()
+	g := newGate(Limits{}.withDefaults())
+	now := time.Now()
+	p := &peer{Peer: Peer{Node: NewNodeID()}, hint: true}
+	p.st = g.standing(p.Peer)
+	g.with(p.st, func() { p.st.answer(now) })
+	require.True(t, g.live([]*peer{p}, now, time.Second))
+	p.nothing()
+	require.False(t, g.live([]*peer{p}, now, time.Second))
+	require.False(t, p.holds(0, false))
+	require.True(t, p.heard(Availability{Full: true, Have: NewBitmap(4)}, 4))
+	require.True(t, g.live([]*peer{p}, now, time.Second))
 }

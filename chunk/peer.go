@@ -11,6 +11,7 @@ type peer struct {
 	news   bool   // have is what it said itself
 	have   Bitmap // once news came
 	lack   int    // blocks not in it
+	none   bool   // it said that it has nothing of the object
 	out    error  // why it is not asked again for this object
 	outAt  time.Time
 
@@ -70,8 +71,15 @@ func (p *peer) heard(a Availability, blocks int) bool {
 		}
 	}
 	p.keeper = p.keeper || a.Keeper
+	p.none = false
 	p.followed = 0
 	return true
+}
+
+// nothing notes that the peer has none of the object, whatever it or the
+// registry said before.
+func (p *peer) nothing() {
+	p.none, p.hint, p.news = true, false, false
 }
 
 // lacks notes that the peer does not have the block after all.
