@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 // ledger is a bindStore that can be out of reach.
 type ledger struct {
+	mu      sync.Mutex
 	fail    error
 	sums    map[int]uint32
 	damaged string
@@ -22,6 +25,8 @@ type ledger struct {
 }
 
 func (l *ledger) BindSums(_ context.Context, _ chunk.Object, sums map[int]uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.calls++
 	if l.fail != nil {
 		return l.fail
@@ -33,8 +38,24 @@ func (l *ledger) BindSums(_ context.Context, _ chunk.Object, sums map[int]uint32
 }
 
 func (l *ledger) MarkDamaged(_ context.Context, _ chunk.Object, why string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.damaged = why
 	return nil
+}
+
+// failWith makes later writes fail, or not.
+func (l *ledger) failWith(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fail = err
+}
+
+// bound returns a copy of what was written.
+func (l *ledger) bound() map[int]uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.sums)
 }
 
 func TestBinder(t *testing.T) {
@@ -60,26 +81,26 @@ func TestBinder(t *testing.T) {
 			b.add(big, 2, 22)
 			b.add(small, 0, 5) // has no record to write to
 			tick()
-			require.Equal(t, map[int]uint32{1: 11, 2: 22}, l.sums)
+			require.Equal(t, map[int]uint32{1: 11, 2: 22}, l.bound())
 			require.Equal(t, 1, l.calls)
 		})
 	})
 	t.Run("keeps what could not be written", func(t *testing.T) {
 		run(t, func(b *binder, l *ledger) {
-			l.fail = errors.New("store down")
+			l.failWith(errors.New("store down"))
 			b.add(big, 1, 11)
 			tick()
 			b.add(big, 2, 22)
 			tick()
-			require.Empty(t, l.sums)
-			l.fail = nil
+			require.Empty(t, l.bound())
+			l.failWith(nil)
 			tick()
-			require.Equal(t, map[int]uint32{1: 11, 2: 22}, l.sums)
+			require.Equal(t, map[int]uint32{1: 11, 2: 22}, l.bound())
 		})
 	})
 	t.Run("a second content is damage", func(t *testing.T) {
 		run(t, func(b *binder, l *ledger) {
-			l.fail = chunk.ErrDamaged
+			l.failWith(chunk.ErrDamaged)
 			b.add(big, 1, 11)
 			tick()
 			require.NotEmpty(t, l.damaged)
@@ -92,7 +113,7 @@ func TestBinder(t *testing.T) {
 			b.add(big, 1, 11)
 			last = l
 		})
-		require.Equal(t, map[int]uint32{1: 11}, last.sums)
+		require.Equal(t, map[int]uint32{1: 11}, last.bound())
 	})
 }
 

@@ -39,8 +39,31 @@ type registration struct {
 
 // target is where one source goes.
 type target struct {
-	dir  meta.InodeID
-	name string
+	dir   meta.InodeID
+	name  string
+	taken *meta.Entry // what has the name now; nil: nothing
+}
+
+// again accepts a name that stands for the very file that is registered: to
+// register twice is no mistake. Anything else that has the name is refused.
+func (r *registration) again(to target, s scanned) error {
+	e := to.taken
+	same := e.Kind == meta.KindFile && s.kind == meta.KindFile && e.Size == s.size
+	if same && s.size > 0 {
+		info, ok := r.node.cache.Stat(e.Object.ID)
+		real := ""
+		err := r.caller.do(func() (err error) {
+			real, err = filepath.EvalSymlinks(s.path)
+			return err
+		})
+		same = err == nil && ok && info.InPlace && info.Path == real && e.MtimeNs == s.mtime
+	}
+	if !same {
+		return fmt.Errorf("%q: %w", to.name, meta.ErrExist)
+	}
+	r.progress.Files++
+	r.progress.Bytes += s.size
+	return nil
 }
 
 func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterRequest, tell func(*nodepb.Progress) error) error {
@@ -84,12 +107,21 @@ func (r *registration) run(ctx context.Context, req *nodepb.RegisterRequest) err
 		if err != nil {
 			return err
 		}
+		if to.taken != nil {
+			if err := r.again(to, top); err != nil {
+				return err
+			}
+			continue
+		}
 		for _, j := range jobs {
-			if j.target == to {
+			if j.target.dir == to.dir && j.target.name == to.name {
 				return fmt.Errorf("%s and %s would both be named %q", j.top.path, top.path, to.name)
 			}
 		}
 		jobs = append(jobs, job{top, to})
+	}
+	if len(jobs) == 0 {
+		return nil
 	}
 	var tops []meta.Entry
 	for _, j := range jobs {
@@ -256,7 +288,7 @@ func (n *Node) destination(ctx context.Context, dest, name string, isDir bool) (
 			parts = parts[:len(parts)-1]
 		}
 		dir, err := n.mkdirAll(ctx, parts)
-		return target{dir, name}, err
+		return target{dir: dir, name: name}, err
 	}
 	switch {
 	case err != nil:
@@ -264,16 +296,16 @@ func (n *Node) destination(ctx context.Context, dest, name string, isDir bool) (
 	case at.entry.Kind != meta.KindDir && isDir:
 		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
 	case at.entry.Kind != meta.KindDir:
-		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrExist)
+		return target{dir: at.dir, name: at.entry.Name, taken: &at.entry}, nil
 	}
-	_, err = n.view.Confirm(ctx, at.entry.Inode, name)
-	switch {
-	case err == nil:
-		return target{}, fmt.Errorf("%q: %w", "/"+path.Join(at.path, name), meta.ErrExist)
-	case errors.Is(err, meta.ErrNotFound):
-		return target{at.entry.Inode, name}, nil
+	to := target{dir: at.entry.Inode, name: name}
+	e, err := n.view.Confirm(ctx, to.dir, name)
+	if err == nil {
+		to.taken = &e
+	} else if errors.Is(err, meta.ErrNotFound) {
+		err = nil
 	}
-	return target{}, err
+	return to, err
 }
 
 // mkdirAll makes the directories of a path that are missing.
