@@ -24,11 +24,11 @@ func advertised(cfg Config, bound net.Addr) (string, error) {
 		}
 		return net.JoinHostPort(host, p), nil
 	}
-	host, _, err := net.SplitHostPort(cfg.Listen)
-	if err != nil {
-		return "", fmt.Errorf("--listen %q: %w", cfg.Listen, err)
-	}
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+	if !isWildcard(cfg.Listen) {
+		host, _, err := net.SplitHostPort(cfg.Listen)
+		if err != nil {
+			return "", fmt.Errorf("--listen %q: %w", cfg.Listen, err)
+		}
 		return net.JoinHostPort(host, port), nil
 	}
 	ip, err := routableAddress()
@@ -36,6 +36,25 @@ func advertised(cfg Config, bound net.Addr) (string, error) {
 		return "", err
 	}
 	return net.JoinHostPort(ip.String(), port), nil
+}
+
+// metaAdvertise returns the host that others reach a wildcard --meta-listen at;
+// empty where it listens on one address.
+func metaAdvertise(cfg Config) (string, error) {
+	if cfg.Advertise != "" || !isWildcard(cfg.MetaListen) {
+		return cfg.Advertise, nil
+	}
+	ip, err := routableAddress()
+	if err != nil {
+		return "", err
+	}
+	return ip.String(), nil
+}
+
+func isWildcard(hp string) bool {
+	host, _, err := net.SplitHostPort(hp)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
 // routableAddress picks this host's address for a wildcard listener: global

@@ -94,8 +94,8 @@ func (n *Node) startCache(_, life context.Context) error {
 	return nil
 }
 
-func (n *Node) startMeta(ctx, _ context.Context) error {
-	if err := n.openStorage(ctx); err != nil {
+func (n *Node) startMeta(ctx, life context.Context) error {
+	if err := n.openStorage(ctx, life); err != nil {
 		return err
 	}
 	n.catalog = meta.NewCatalog(n.storage.slots, meta.Options{Log: n.log})

@@ -24,16 +24,30 @@ type storage struct {
 
 // openStorage connects to the store, after starting it when no URL was given.
 // It does not wait for a store that is down.
-func (n *Node) openStorage(ctx context.Context) error {
+func (n *Node) openStorage(ctx, life context.Context) error {
 	s := &storage{url: n.cfg.MetaURL}
 	n.storage = s
 	if s.url == "" {
-		srv, err := embedded.Start(ctx, embedded.Config{Dir: n.cfg.MetaDir, Listen: n.cfg.MetaListen, Advertise: n.cfg.Advertise, Log: n.log})
+		advertise, err := metaAdvertise(n.cfg)
+		if err != nil {
+			return err
+		}
+		srv, err := embedded.Start(ctx, embedded.Config{Dir: n.cfg.MetaDir, Listen: n.cfg.MetaListen, Advertise: advertise, Log: n.log})
 		if err != nil {
 			return fmt.Errorf("start the metadata store: %w", err)
 		}
 		n.onClose("the metadata store", plain(srv.Close))
 		s.embedded, s.url = srv, srv.URL()
+		n.goRun(life, "metadata store", func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+			case err, ok := <-srv.Err():
+				if ok { // the node lives on, as with any store that is gone
+					n.log.Error("the metadata store in this process stopped", "err", err)
+				}
+			}
+			return nil
+		})
 	}
 	s.redacted = meta.RedactURL(s.url)
 	slots, err := stores.Open(ctx, s.url)
