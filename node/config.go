@@ -8,7 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
@@ -94,6 +97,15 @@ func (c Config) Validate() error {
 	if len(c.CacheDirs) == 0 {
 		return errors.New("no cache directory given (--cache-dir)")
 	}
+	if err := checkWord(c.Name); err != nil {
+		return fmt.Errorf("--name %q: %w", c.Name, err)
+	}
+	if err := checkWord(c.Zone); err != nil {
+		return fmt.Errorf("--zone %q: %w", c.Zone, err)
+	}
+	if c.Advertise != "" && isWildcard(c.Advertise) {
+		return fmt.Errorf("--advertise %q: other nodes cannot connect to a wildcard; give an address or a name of this host", c.Advertise)
+	}
 	for flag, hp := range map[string]string{"--listen": c.Listen, "--advertise": c.Advertise, "--http": c.HTTP, "--meta-listen": c.MetaListen} {
 		if hp == "" {
 			continue
@@ -122,6 +134,19 @@ func (c Config) Validate() error {
 				return fmt.Errorf("%s %s is beyond loopback: what is said there crosses the network unencrypted; add --insecure if that network is trusted", flag, hp)
 			}
 		}
+	}
+	return nil
+}
+
+// checkWord reports why s cannot be shown to people on a line of its own, on
+// every node.
+func checkWord(s string) error {
+	const most = 255
+	switch {
+	case len(s) > most:
+		return fmt.Errorf("%d bytes, of at most %d", len(s), most)
+	case !utf8.ValidString(s), strings.ContainsFunc(s, unicode.IsControl):
+		return errors.New("want UTF-8 without control characters")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,11 @@ func TestValidate(t *testing.T) {
 		{"unknown consistency", func(c *Config) { c.Consistency = "strict" }, "--consistency"},
 		{"unknown prefetch", func(c *Config) { c.Prefetch = "on" }, "--prefetch"},
 		{"unknown passthrough", func(c *Config) { c.Passthrough = "yes" }, "--passthrough"},
+		{"name of two lines", func(c *Config) { c.Name = "a\nb" }, "--name"},
+		{"name that is no text", func(c *Config) { c.Name = "\xff" }, "--name"},
+		{"endless zone", func(c *Config) { c.Zone = strings.Repeat("z", 300) }, "--zone"},
+		{"advertised wildcard", func(c *Config) { c.Advertise = "0.0.0.0:7000" }, "--advertise"},
+		{"advertised to all", func(c *Config) { c.Advertise = ":7000" }, "--advertise"},
 		{"chunk size", func(c *Config) { c.ChunkSize = 5000 }, "--chunk-size"},
 		{"beyond loopback", func(c *Config) { c.Listen = "0.0.0.0:7000" }, "--insecure"},
 		{"store beyond loopback", func(c *Config) { c.MetaListen = "10.0.0.1:2379" }, "--insecure"},

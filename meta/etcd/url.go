@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/p2pfs/p2pfs/meta"
@@ -106,6 +107,9 @@ func hostPort(h string) (string, error) {
 	port := u.Port()
 	if port == "" {
 		port = defaultPort
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("%q: port %q is not a number from 1 to 65535", h, port)
 	}
 	return net.JoinHostPort(u.Hostname(), port), nil
 }
