@@ -28,6 +28,7 @@ type file struct {
 	head       header
 	mapf       *os.File              // nil once nothing more will be written
 	writing    map[int]chan struct{} // blocks being put; closed at the end
+	staged     map[int]*stage        // blocks being staged
 	mapUsed    int64                 // bytes of the map on disk
 	dirty      int64                 // bytes put since the last sync
 	dirtySince time.Time
@@ -85,6 +86,7 @@ func (c *Cache) createOn(r *root, o chunk.Object) (*file, error) {
 		table: newTable(o, c.zeros), c: c, root: r, data: data,
 		head:    header{kind: kindObject, obj: o, boot: c.boot},
 		writing: make(map[int]chan struct{}),
+		staged:  make(map[int]*stage),
 	}
 	if err := data.Truncate(o.Size); err != nil {
 		data.Close()
@@ -121,7 +123,7 @@ func (f *file) freed() { f.count(-f.used.Load()) }
 // map's growth are in it. Not while a block is on its way, whose bytes would be
 // counted twice. f.mu is held.
 func (f *file) recountUsed() {
-	if len(f.writing) > 0 {
+	if len(f.writing)+len(f.staged) > 0 {
 		return
 	}
 	if f.mapf != nil {

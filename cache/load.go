@@ -48,7 +48,7 @@ func (c *Cache) readFile(r *root, id chunk.ObjectID) (*file, error) {
 	}
 	f := &file{
 		table: t, c: c, root: r, head: h, mapf: mapf,
-		writing: make(map[int]chan struct{}), mapUsed: blocksOf(mapf),
+		writing: make(map[int]chan struct{}), staged: make(map[int]*stage), mapUsed: blocksOf(mapf),
 	}
 	if f.data, err = openData(r.path(id, ".data"), t.Complete()); err != nil {
 		mapf.Close()

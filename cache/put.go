@@ -13,7 +13,8 @@ import (
 const preallocMin = 256 << 10
 
 // put stores a verified block. Blocks go their own way: only puts of the same
-// one wait for each other.
+// one wait for each other. One that is being staged is taken over: verified
+// bytes are here, and the others may never come.
 func (f *file) put(block int, data []byte, sum uint32) error {
 	if !f.inRange(block) || int64(len(data)) != f.obj.Block(block).Len {
 		return fmt.Errorf("put block %d of object %s: %d bytes do not fit: %w", block, f.obj.ID.Short(), len(data), chunk.ErrCorrupt)
@@ -37,43 +38,70 @@ func (f *file) put(block int, data []byte, sum uint32) error {
 }
 
 // claim makes the caller the one who writes a block, or returns what to wait
-// for (nil: it is there already).
+// for (nil: it is there already). A stage of the block has ended when it
+// returns.
 func (f *file) claim(block int) (wait chan struct{}, mine bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.Has(block) {
+		f.mu.Unlock()
 		return nil, false
 	}
 	if wait := f.writing[block]; wait != nil {
+		f.mu.Unlock()
 		return wait, false
 	}
 	wait = make(chan struct{})
 	f.writing[block] = wait
+	st := f.staged[block]
+	delete(f.staged, block)
+	f.mu.Unlock()
+	if st != nil {
+		st.revoke()
+	}
 	return wait, true
 }
 
 // write puts a claimed block on disk and then into the map.
 func (f *file) write(block int, data []byte, sum uint32) error {
+	need, err := f.prepare(block)
+	if err != nil {
+		return err
+	}
+	err = f.pwrite(block, 0, data)
+	if err == nil {
+		f.mu.Lock()
+		err = f.recordLocked(block, sum)
+		f.mu.Unlock()
+	}
+	return f.account(block, need, err)
+}
+
+// prepare promises and allocates the disk space of a block.
+func (f *file) prepare(block int) (need int64, err error) {
 	if f.c.life.Err() != nil {
-		return fmt.Errorf("put block %d of object %s: %w", block, f.obj.ID.Short(), chunk.ErrClosed)
+		return 0, fmt.Errorf("put block %d of object %s: %w", block, f.obj.ID.Short(), chunk.ErrClosed)
 	}
 	if !f.root.usable() {
-		return fmt.Errorf("put block %d of object %s: %w: the disk is failing", block, f.obj.ID.Short(), chunk.ErrNoSpace)
+		return 0, fmt.Errorf("put block %d of object %s: %w: the disk is failing", block, f.obj.ID.Short(), chunk.ErrNoSpace)
 	}
-	need := roundUp(int64(len(data)))
+	need = roundUp(f.obj.Block(block).Len)
 	if err := f.c.reserve(f.root, need); err != nil {
-		return fmt.Errorf("put block %d of object %s: %w", block, f.obj.ID.Short(), err)
+		return 0, fmt.Errorf("put block %d of object %s: %w", block, f.obj.ID.Short(), err)
 	}
-	err := f.pwrite(block, data)
+	err = f.allocate(block)
 	if errors.Is(err, unix.ENOSPC) && f.c.makeRoom(f.root, need, true) > 0 {
-		err = f.pwrite(block, data)
-	}
-	if err == nil {
-		err = f.record(block, sum)
+		err = f.allocate(block)
 	}
 	if err != nil {
-		f.c.used.Add(-need)
-		f.root.used.Add(-need)
+		return 0, f.account(block, need, err)
+	}
+	return need, nil
+}
+
+// account takes note of a block that was written, or was not: err says why.
+func (f *file) account(block int, need int64, err error) error {
+	if err != nil {
+		f.c.unreserve(f.root, need)
 		return f.root.diskError(fmt.Sprintf("put block %d", block), f.obj.ID, err)
 	}
 	f.used.Add(need)
@@ -82,22 +110,32 @@ func (f *file) write(block int, data []byte, sum uint32) error {
 	return nil
 }
 
-func (f *file) pwrite(block int, data []byte) error {
-	off := int64(block) * f.obj.BlockSize
-	if f.root.prealloc && len(data) >= preallocMin {
-		err := unix.Fallocate(int(f.data.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, int64(len(data)))
-		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
+// allocate reserves the space of a large block, where that pays.
+func (f *file) allocate(block int) error {
+	span := f.obj.Block(block)
+	if !f.root.prealloc || span.Len < preallocMin {
+		return nil
 	}
-	_, err := f.c.writeAt(f.data, data, off)
+	err := unix.Fallocate(int(f.data.Fd()), unix.FALLOC_FL_KEEP_SIZE, span.Off, span.Len)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINTR) {
+		return nil
+	}
 	return err
 }
 
-// record notes a block whose bytes are on disk.
-func (f *file) record(block int, sum uint32) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// pwrite writes bytes at an offset of a block. Where nothing was allocated
+// first, a full disk shows here.
+func (f *file) pwrite(block int, at int64, data []byte) error {
+	off := f.obj.Block(block).Off + at
+	_, err := f.c.writeAt(f.data, data, off)
+	if errors.Is(err, unix.ENOSPC) && f.c.makeRoom(f.root, roundUp(int64(len(data))), true) > 0 {
+		_, err = f.c.writeAt(f.data, data, off)
+	}
+	return err
+}
+
+// recordLocked notes a block whose bytes are on disk. f.mu is held.
+func (f *file) recordLocked(block int, sum uint32) error {
 	g, bit := f.locate(block)
 	g.sums[block%groupBlocks].Store(sum)
 	w := g.bits()
@@ -166,13 +204,13 @@ func (f *file) putZero(blocks chunk.Bitmap) error {
 }
 
 // absentOf returns the blocks of group i that are in the set, absent, and not
-// being written.
+// being written or staged.
 func (f *file) absentOf(i int, blocks chunk.Bitmap) uint64 {
 	have := f.groups[i].have.Load()
 	var add uint64
 	for k := range groupBlocks {
 		b := i*groupBlocks + k
-		if have&(1<<k) == 0 && blocks.Has(b) && f.writing[b] == nil {
+		if have&(1<<k) == 0 && blocks.Has(b) && f.writing[b] == nil && f.staged[b] == nil {
 			add |= 1 << k
 		}
 	}

@@ -47,15 +47,22 @@ func (s *swarm) launch(f *flight) {
 func (s *swarm) fetch(ctx context.Context, from Peer, block int, check *checker) (r result) {
 	check.begin(ctx)
 	defer check.stop()
-	start := time.Now()
 	ref := s.o.Ref(block)
+	if streamer, st := s.stage(block); st != nil {
+		r, again := s.stream(ctx, from, ref, check, streamer, st)
+		if !again {
+			return r
+		}
+		if s.file.Has(block) { // another flight was faster, and ended this one's writing
+			r.stored = true
+			return r
+		}
+	}
+	start := time.Now()
 	lease, err := s.e.cfg.Transport.Fetch(ctx, from, []BlockRef{ref})
 	r.took = time.Since(start)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		r.err = err
+		r.err = fetchError(ctx, err)
 		return r
 	}
 	defer lease.Release()

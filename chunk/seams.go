@@ -59,6 +59,19 @@ type Transport interface {
 	Fetch(ctx context.Context, from Peer, refs []BlockRef) (Lease, error)
 }
 
+// Streamer is a Transport that can also hand on a block while it arrives, so
+// that it is summed and stored piece by piece while the processor's cache holds
+// it. Optional: a Transport whose memory others write into has no need of it.
+type Streamer interface {
+	// FetchTo is Fetch of one block without lent memory: put gets its bytes in
+	// order, in pieces that are whole pages but for the last, each valid
+	// during the call only. They are not to be trusted before FetchTo has
+	// returned without an error. An error of put ends the fetch and is
+	// returned, wrapped. Data of what is returned is nil; of a block that is
+	// Zero, put gets nothing.
+	FetchTo(ctx context.Context, from Peer, ref BlockRef, put func(piece []byte) error) (Received, error)
+}
+
 // Lease lends the memory that fetched blocks lie in until Release, which is
 // called exactly once. The bytes must not be touched afterwards.
 type Lease interface {
@@ -130,6 +143,24 @@ type File interface {
 	// offset x. It stays open until Close.
 	Reader() *os.File
 	io.Closer
+}
+
+// Stager is a File that takes a block piece by piece. Optional.
+type Stager interface {
+	// Stage begins to write an absent block; one stage of a block at a time.
+	// A Put of the same block ends the stage. ErrNoSpace as of Put.
+	Stage(block int) (Stage, error)
+}
+
+// Stage is one block being written; it stays absent until Commit. Exactly one
+// of Commit and Abort is called. Not safe for concurrent use.
+type Stage interface {
+	// Write appends to the block.
+	Write(piece []byte) error
+	// Commit makes the block present, with its checksum. An error leaves it
+	// absent.
+	Commit(sum uint32) error
+	Abort()
 }
 
 // Registry is the engine's view of the metadata store.

@@ -17,6 +17,7 @@ type checker struct {
 	sum    uint32
 
 	answers chan answer // nil: not asked
+	heard   bool        // the answer was taken
 	cancel  context.CancelFunc
 }
 
@@ -57,7 +58,8 @@ func (c *checker) stop() {
 // end checks the block. It returns the sum that holds and whether a keeper
 // vouches for it; with an error too.
 func (c *checker) end(ctx context.Context, b Received) (sum uint32, bound bool, err error) {
-	if c.answers != nil {
+	if c.answers != nil && !c.heard {
+		c.heard = true
 		a := <-c.answers
 		c.sum, c.known = a.sum, a.ok
 		if !a.ok && ctx.Err() != nil {

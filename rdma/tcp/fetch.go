@@ -54,24 +54,24 @@ func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 // once it returns.
 func (c *Client) fetchAll(ctx context.Context, t target, l *lease) error {
 	if len(l.blocks) == 1 {
-		return c.fetchOne(ctx, t, &l.blocks[0])
+		return c.fetchOne(ctx, t, &l.blocks[0], into(l.blocks[0].Data))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.cfg.ConnsPerPeer)
 	for i := range l.blocks {
-		g.Go(func() error { return c.fetchOne(ctx, t, &l.blocks[i]) })
+		g.Go(func() error { return c.fetchOne(ctx, t, &l.blocks[i], into(l.blocks[i].Data)) })
 	}
 	return g.Wait()
 }
 
-func (c *Client) fetchOne(ctx context.Context, t target, b *chunk.Received) error {
+func (c *Client) fetchOne(ctx context.Context, t target, b *chunk.Received, take sink) error {
 	leave, err := c.gates.enter(ctx, t.addr)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	c.cfg.Counters.Request()
-	if err = c.get(ctx, t, b); err == nil {
+	if err = c.get(ctx, t, b, take); err == nil {
 		return nil
 	}
 	if cause := context.Cause(ctx); cause != nil {

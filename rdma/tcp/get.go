@@ -26,9 +26,22 @@ type target struct {
 	claim rdma.Claim
 }
 
-// get asks for one block and fills b. http.Transport tries a fresh connection
-// when a kept one turns out to be dead before the first byte of an answer.
-func (c *Client) get(ctx context.Context, t target, b *chunk.Received) error {
+// sink takes the body of an answer, and returns how many bytes came and their
+// sum.
+type sink func(body io.Reader, w *watchdog) (n int64, sum uint32, err error)
+
+// into returns a sink that fills p, which is as long as the block.
+func into(p []byte) sink {
+	return func(body io.Reader, w *watchdog) (int64, uint32, error) {
+		n, sum, err := readBody(body, p, 0, w)
+		return int64(n), sum, err
+	}
+}
+
+// get asks for one block, has its body taken, and completes b. http.Transport
+// tries a fresh connection when a kept one turns out to be dead before the
+// first byte of an answer.
+func (c *Client) get(ctx context.Context, t target, b *chunk.Received, take sink) error {
 	w := watch(ctx, c.cfg.StallTimeout)
 	defer w.stop()
 	resp, err := c.http.RoundTrip(request(w.ctx, t, b.Ref))
@@ -45,10 +58,10 @@ func (c *Client) get(ctx context.Context, t target, b *chunk.Received) error {
 		b.Zero, b.Data, b.Sum = true, nil, c.zeros.sum(b.Ref.Len)
 		return nil
 	}
-	n, sum, err := readBody(resp.Body, b.Data, w)
-	c.cfg.Counters.Received(t.peer.Node, int64(n))
+	n, sum, err := take(resp.Body, w)
+	c.cfg.Counters.Received(t.peer.Node, n)
 	if err != nil {
-		return w.explain(fmt.Errorf("after %d of %d bytes: %w", n, len(b.Data), err))
+		return w.explain(fmt.Errorf("after %d of %d bytes: %w", n, b.Ref.Len, err))
 	}
 	if sum != h.sum {
 		return fmt.Errorf("%w: its bytes sum to %08x, it declared %08x", chunk.ErrCorrupt, sum, h.sum)
@@ -71,8 +84,8 @@ func request(ctx context.Context, t target, ref chunk.BlockRef) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// readBody fills p straight from the connection, and sums.
-func readBody(body io.Reader, p []byte, w *watchdog) (n int, sum uint32, err error) {
+// readBody fills p straight from the connection, and adds it to sum.
+func readBody(body io.Reader, p []byte, sum uint32, w *watchdog) (n int, _ uint32, err error) {
 	for n < len(p) {
 		m, err := body.Read(p[n:min(n+readPiece, len(p))])
 		if m > 0 {
@@ -121,6 +134,9 @@ func watch(ctx context.Context, bound time.Duration) *watchdog {
 }
 
 func (w *watchdog) progress() { w.timer.Reset(w.bound) }
+
+// pause stops the clock until the next progress.
+func (w *watchdog) pause() { w.timer.Stop() }
 
 func (w *watchdog) stop() {
 	w.timer.Stop()

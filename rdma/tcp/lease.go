@@ -24,8 +24,8 @@ var _ chunk.Lease = (*lease)(nil)
 func (c *Client) newLease(ctx context.Context, refs []chunk.BlockRef) (*lease, error) {
 	sizes := make([]int64, len(refs))
 	for i, r := range refs {
-		if r.Index < 0 || r.Len <= 0 || r.Len > chunk.MaxBlockSize {
-			return nil, fmt.Errorf("impossible block: index %d, %d bytes", r.Index, r.Len)
+		if err := checkRef(r); err != nil {
+			return nil, err
 		}
 		sizes[i] = r.Len
 	}
@@ -41,6 +41,13 @@ func (c *Client) newLease(ctx context.Context, refs []chunk.BlockRef) (*lease, e
 		l.blocks[i] = chunk.Received{Ref: r, Data: slots[i].Data}
 	}
 	return l, nil
+}
+
+func checkRef(r chunk.BlockRef) error {
+	if r.Index < 0 || r.Len <= 0 || r.Len > chunk.MaxBlockSize {
+		return fmt.Errorf("impossible block: index %d, %d bytes", r.Index, r.Len)
+	}
+	return nil
 }
 
 // Blocks implements chunk.Lease.

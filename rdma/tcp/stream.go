@@ -1,0 +1,83 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// streamPiece is how many bytes of a block are handed on at once: whole pages,
+// few enough to stay in a processor's own cache from the socket to the sum to
+// the file. Measured on two cores, 8 connections, receiving to a file with a
+// sum: 512 KiB took half the CPU time of whole blocks, and less than 256 KiB
+// and 128 KiB.
+const streamPiece = 512 << 10
+
+var _ chunk.Streamer = (*Client)(nil)
+
+// FetchTo implements chunk.Streamer. It waits for memory and its turn as Fetch
+// does, and needs an eighth of the memory.
+func (c *Client) FetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRef, put func(piece []byte) error) (chunk.Received, error) {
+	if err := c.enter(); err != nil {
+		return chunk.Received{}, err
+	}
+	defer c.busy.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life, func() { cancel(chunk.ErrClosed) })()
+	b, err := c.fetchTo(ctx, from, ref, put)
+	if err == nil {
+		return b, nil
+	}
+	if c.life.Err() != nil {
+		err = chunk.ErrClosed
+	}
+	return chunk.Received{}, fmt.Errorf("fetch %s from %s: %w", describe([]chunk.BlockRef{ref}), describePeer(from), err)
+}
+
+func (c *Client) fetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRef, put func([]byte) error) (chunk.Received, error) {
+	addr, err := address(from)
+	if err != nil {
+		return chunk.Received{}, err
+	}
+	if err := checkRef(ref); err != nil {
+		return chunk.Received{}, err
+	}
+	slot := ref
+	slot.Len = min(ref.Len, streamPiece)
+	l, err := c.newLease(ctx, []chunk.BlockRef{slot})
+	if err != nil {
+		return chunk.Received{}, err
+	}
+	defer l.Release()
+	b := chunk.Received{Ref: ref}
+	t := target{peer: from, addr: addr, claim: c.cfg.Auth.Claim(from)}
+	if err := c.fetchOne(ctx, t, &b, throughTo(l.blocks[0].Data, ref.Len, put)); err != nil {
+		return chunk.Received{}, err
+	}
+	return b, nil
+}
+
+// throughTo returns a sink that hands n bytes on in pieces of len(p). The time
+// that put takes is not the peer's.
+func throughTo(p []byte, n int64, put func([]byte) error) sink {
+	return func(body io.Reader, w *watchdog) (done int64, sum uint32, err error) {
+		for done < n {
+			piece := p[:min(int64(len(p)), n-done)]
+			var m int
+			m, sum, err = readBody(body, piece, sum, w)
+			done += int64(m)
+			if err != nil {
+				return done, sum, err
+			}
+			w.pause()
+			if err := put(piece); err != nil {
+				return done, sum, err
+			}
+			w.progress()
+		}
+		return done, sum, nil
+	}
+}
