@@ -15,8 +15,8 @@ const inFlight = 8
 
 // LinkMany adds many names to one directory, some at a time: others see them
 // come bit by bit, unless nothing links the directory yet. An error leaves
-// what was added before it. ErrExist, ErrNotFound as of Link. Versions of the
-// entries are not set.
+// what was added before it. ErrExist, ErrNotFound as of Link. It sets the
+// versions of the entries that were added.
 func (c *Catalog) LinkMany(ctx context.Context, dir InodeID, entries []Entry) error {
 	return inParallel(ctx, inFlight, slices.Chunk(entries, MaxSets), func(ctx context.Context, batch []Entry) error {
 		return c.linkBatch(ctx, dir, batch)
@@ -55,12 +55,15 @@ func (c *Catalog) linkBatch(ctx context.Context, dir InodeID, batch []Entry) err
 		names = append(names, e.Name)
 		sets = append(sets, Set{e.Name, b})
 	}
-	_, err := c.slots.Apply(ctx, dirSlot(dir), linkable(names...), sets)
+	at, err := c.slots.Apply(ctx, dirSlot(dir), linkable(names...), sets)
 	if errors.Is(err, ErrConflict) {
 		return c.whichNotLinked(ctx, dir, names)
 	}
 	if err != nil {
 		return fmt.Errorf("create %q and %d more: %w", names[0], len(names)-1, err)
+	}
+	for i := range batch {
+		batch[i].Version = at
 	}
 	return nil
 }

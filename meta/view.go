@@ -63,8 +63,8 @@ type ViewConfig struct {
 	MaxEntries  int           // entries of cached listings; 0: DefaultMaxEntries
 	MaxDirs     int           // directories watched; 0: DefaultMaxDirs
 	// OnChange is called after the View has taken a change in, from the
-	// goroutine of the directory's watch, with no lock held. It may call the
-	// View but should not wait for it. Nil: nobody is told.
+	// goroutine of the directory's watch or of Wrote, with no lock held. It may
+	// call the View but should not wait for it. Nil: nobody is told.
 	OnChange func(Change)
 	Log      *slog.Logger // nil discards
 }

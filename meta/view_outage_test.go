@@ -162,3 +162,51 @@ func TestViewRestartInOutage(t *testing.T) {
 	require.ErrorIs(t, err, meta.ErrUnavailable, "not wholly known: part of it would be a lie")
 	require.NotZero(t, r.view.State().Stale)
 }
+
+// TestViewWrote: what was written here is known at once, and in an outage that
+// begins before the watch tells of it.
+func TestViewWrote(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []meta.Consistency{meta.ConsistencyOpen, meta.ConsistencyWatch} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			table, err := local.Open(dir, nil)
+			require.NoError(t, err)
+			r := newRig(t, meta.ViewConfig{Local: table, Consistency: mode, Timeout: 200 * time.Millisecond})
+			require.Empty(t, r.names(t))
+			r.faults.Down()
+			a := r.link(t, "a")
+			r.view.Wrote(meta.RootDir, a)
+			require.True(t, r.told(meta.Change{Dir: meta.RootDir, Name: "a"}))
+			require.Equal(t, []string{"a"}, r.names(t))
+			got, err := r.view.Lookup(t.Context(), meta.RootDir, "a")
+			require.NoError(t, err)
+			require.Equal(t, a, got)
+			require.NoError(t, r.view.Close())
+			r.view.Wrote(meta.RootDir, a) // after Close: nothing
+			require.NoError(t, table.Close())
+
+			table, err = local.Open(dir, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, table.Close()) })
+			entries, ok := table.List(meta.RootDir)
+			require.True(t, ok)
+			require.Equal(t, []meta.Entry{a}, entries)
+		})
+	}
+}
+
+// TestViewWroteOlder: a word older than what the watch told undoes nothing.
+func TestViewWroteOlder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, meta.ViewConfig{})
+	a := r.link(t, "a")
+	require.Equal(t, []string{"a"}, r.names(t))
+	b := r.replace(t, a)
+	require.Eventually(t, func() bool { return r.told(meta.Change{Dir: meta.RootDir, Name: "a"}) }, soon, tick)
+	r.view.Wrote(meta.RootDir, a)
+	got, err := r.view.Lookup(t.Context(), meta.RootDir, "a")
+	require.NoError(t, err)
+	require.Equal(t, b, got)
+}

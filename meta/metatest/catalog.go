@@ -258,12 +258,16 @@ func testLinkMany(t *testing.T, c *meta.Catalog) {
 	require.NoError(t, c.LinkMany(t.Context(), dir, entries))
 	got := list(t, c, dir)
 	require.Len(t, got, n)
+	last := uint64(0)
 	for _, e := range entries {
-		g := got[e.Name]
-		if g.Version = 0; g != e {
+		if g := got[e.Name]; g != e {
 			t.Fatalf("%q: want %+v, got %+v", e.Name, e, g)
 		}
+		last = max(last, e.Version)
 	}
+	at, err := c.DirVersion(t.Context(), dir)
+	require.NoError(t, err)
+	require.Equal(t, at, last, "the directory's version is that of what came last")
 	err = c.LinkMany(t.Context(), dir, []meta.Entry{File("new", 1), File("f00007", 1)})
 	require.ErrorIs(t, err, meta.ErrExist)
 	require.ErrorContains(t, err, "f00007")
