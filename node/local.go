@@ -4,80 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/nodepb"
 )
-
-// get brings all of a file, or of every file under a directory, to this
-// machine, one after the other: each is fetched from many peers at once.
-func (n *Node) get(ctx context.Context, p string, tell func(*nodepb.Progress) error) error {
-	at, err := resolve(ctx, n.view, p)
-	if err != nil {
-		return err
-	}
-	if at.entry.Kind == meta.KindSymlink {
-		return fmt.Errorf("%q is a symlink to %q; get what it leads to", "/"+at.path, at.entry.Target)
-	}
-	pr := &nodepb.Progress{}
-	var files []meta.Entry
-	var paths []string
-	err = walkFiles(ctx, n.view, at, func(p string, e meta.Entry) error {
-		files, paths = append(files, e), append(paths, p)
-		pr.FilesTotal++
-		pr.BytesTotal += e.Size
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for i, e := range files {
-		pr.Path = []byte(paths[i])
-		before := pr.Bytes
-		if err := n.getOne(ctx, e, func(have int64) error {
-			pr.Bytes = before + have
-			return tell(pr)
-		}); err != nil {
-			return fmt.Errorf("get %q: %w", "/"+paths[i], err)
-		}
-		pr.Bytes = before + e.Size
-		pr.Files++
-	}
-	pr.Done = true
-	return tell(pr)
-}
-
-func (n *Node) getOne(ctx context.Context, e meta.Entry, tell func(have int64) error) error {
-	if e.Size == 0 {
-		return nil
-	}
-	r, err := n.engine.Open(ctx, e.Object)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var mu sync.Mutex
-	var last time.Time
-	err = r.FetchAll(ctx, func(have, _ int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if now := time.Now(); now.Sub(last) > 100*time.Millisecond {
-			last = now
-			if err := tell(have); err != nil {
-				cancel(err)
-			}
-		}
-	})
-	if err != nil {
-		return err
-	}
-	return context.Cause(ctx)
-}
 
 // drop gives up the local copies of a file, or of every file under a
 // directory. Registered files are kept copies and are left alone.
