@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -56,7 +57,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // start makes the parts in the order they depend on each other.
 func (n *Node) start(ctx, life context.Context) error {
 	steps := []func(ctx, life context.Context) error{
-		n.startCache, n.startMeta, n.startServing, n.startEngine, n.startView, n.joinCluster, n.startMount, n.startControl,
+		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startView, n.joinCluster, n.startMount, n.startControl,
 	}
 	for _, step := range steps {
 		if err := step(ctx, life); err != nil {
@@ -91,6 +92,26 @@ func (n *Node) startCache(_, life context.Context) error {
 	n.onClose("the cache", plain(c.Close))
 	n.cache = c
 	n.id, _ = c.Identity()
+	return nil
+}
+
+// bindStatus takes the port of the status page before anything is made in the
+// store or mounted: it may be taken. The page is served when the node is whole.
+func (n *Node) bindStatus(_, _ context.Context) error {
+	if n.cfg.HTTP == "" {
+		return nil
+	}
+	lis, err := listen("--http", n.cfg.HTTP)
+	if err != nil {
+		return err
+	}
+	n.httpListener = lis
+	n.onClose("the port of the status page", func(context.Context) error {
+		if err := lis.Close(); !errors.Is(err, net.ErrClosed) { // the page closed it
+			return err
+		}
+		return nil
+	})
 	return nil
 }
 
@@ -310,12 +331,7 @@ func (n *Node) startMount(ctx, _ context.Context) error {
 }
 
 func (n *Node) startControl(_, life context.Context) error {
-	if n.cfg.HTTP != "" {
-		lis, err := listen("--http", n.cfg.HTTP)
-		if err != nil {
-			return err
-		}
-		n.httpListener = lis
+	if lis := n.httpListener; lis != nil {
 		srv := &http.Server{Handler: n.statusHandler(), ReadHeaderTimeout: 5 * time.Second}
 		n.goRun(life, "status page", func(ctx context.Context) error {
 			stop := context.AfterFunc(ctx, func() { srv.Close() })
