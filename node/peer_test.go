@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/node/nodepb"
 	"github.com/p2pfs/p2pfs/rdma"
 )
 
@@ -138,4 +139,63 @@ func TestSums(t *testing.T) {
 	got, err := p.asker.sums(t.Context(), p.peer, p.object, 1, 10)
 	require.NoError(t, err)
 	require.Equal(t, map[int]uint32{3: 33, 4: 44}, got)
+}
+
+// forger changes what a node says of itself.
+type forger struct {
+	rdma.Authorizer
+	change func(*rdma.Claim)
+}
+
+func (f forger) Claim(to chunk.Peer) rdma.Claim {
+	c := f.Authorizer.Claim(to)
+	f.change(&c)
+	return c
+}
+
+// TestForgedCallsAreRefused: every call to the node's port proves who it is
+// from and for, whatever the method.
+func TestForgedCallsAreRefused(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.shelf.add(2)
+	for _, tt := range []struct {
+		name   string
+		change func(*rdma.Claim)
+		want   error
+	}{
+		{"no token", func(c *rdma.Claim) { c.Token = "" }, chunk.ErrRefused},
+		{"tampered token", func(c *rdma.Claim) { c.Token = flipFirst(c.Token) }, chunk.ErrRefused},
+		{"cut token", func(c *rdma.Claim) { c.Token = c.Token[:len(c.Token)-1] }, chunk.ErrRefused},
+		{"another sender", func(c *rdma.Claim) { c.From = chunk.NewNodeID().String() }, chunk.ErrRefused},
+		{"no sender", func(c *rdma.Claim) { c.From = "" }, chunk.ErrRefused},
+		{"another incarnation", func(c *rdma.Claim) { c.Incarnation = rdma.FormatIncarnation(8) }, chunk.ErrWrongNode},
+		{"no incarnation", func(c *rdma.Claim) { c.Incarnation = "" }, chunk.ErrWrongNode},
+		{"another node", func(c *rdma.Claim) { c.Node = chunk.NewNodeID().String() }, chunk.ErrWrongNode},
+		{"another cluster", func(c *rdma.Claim) { c.Cluster = chunk.NewClusterID().String() }, chunk.ErrWrongNode},
+		{"nothing at all", func(c *rdma.Claim) { *c = rdma.Claim{} }, chunk.ErrRefused},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			asker := newPeers(forger{p.asker.auth, tt.change})
+			defer asker.Close()
+			require.ErrorIs(t, asker.Follow(t.Context(), p.peer, p.object, func(chunk.Availability) bool {
+				t.Error("a forged call was told of an object")
+				return false
+			}), tt.want)
+			_, err := asker.sums(t.Context(), p.peer, p.object, 1, 10)
+			require.ErrorIs(t, err, tt.want)
+			c, err := asker.client(p.peer)
+			require.NoError(t, err)
+			_, err = c.Hello(asker.outgoing(t.Context(), p.peer), &nodepb.HelloRequest{ProtoMin: protoMin, ProtoMax: protoMax})
+			require.ErrorIs(t, peerError(p.peer, err), tt.want)
+		})
+	}
+}
+
+func flipFirst(token string) string {
+	if token[0] == '0' {
+		return "1" + token[1:]
+	}
+	return "0" + token[1:]
 }
