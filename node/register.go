@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,13 +34,6 @@ type registration struct {
 	// made has, for each source, the directories that no name leads to yet.
 	made  [][]meta.InodeID
 	named int // sources that have their name
-}
-
-// target is where one source goes.
-type target struct {
-	dir   meta.InodeID
-	name  string
-	taken *meta.Entry // what has the name now; nil: nothing
 }
 
 // again accepts a name that stands for the very file that is registered: to
@@ -80,9 +72,13 @@ func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterReque
 	if err := CheckChunkSize(size); err != nil {
 		return fmt.Errorf("chunk size: %w", err)
 	}
+	mounts, err := ownMounts()
+	if err != nil {
+		return err
+	}
 	r := &registration{
 		node: n, caller: c, tell: tell, progress: &nodepb.Progress{},
-		scan: scanner{set: chunk.NewSetID(), chunkSize: size, mountDev: n.mount.Device()},
+		scan: scanner{set: chunk.NewSetID(), chunkSize: size, mounts: mounts},
 	}
 	if err := r.run(ctx, req); err != nil {
 		r.undo(context.WithoutCancel(ctx))
@@ -140,10 +136,12 @@ func (r *registration) run(ctx context.Context, req *nodepb.RegisterRequest) err
 		return fmt.Errorf("announce set %s: %w", r.scan.set, err)
 	}
 	for i, j := range jobs {
-		if _, err := r.node.catalog.Link(ctx, j.target.dir, tops[i]); err != nil {
+		e, err := r.node.catalog.Link(ctx, j.target.dir, tops[i])
+		if err != nil {
 			return fmt.Errorf("name %q: %w", j.target.name, err)
 		}
 		r.named++
+		r.node.view.Wrote(j.target.dir, e)
 	}
 	return nil
 }
@@ -215,7 +213,20 @@ func (r *registration) tree(ctx context.Context, parent meta.InodeID, s scanned)
 	if err := r.node.catalog.LinkMany(ctx, dir, entries); err != nil {
 		return 0, fmt.Errorf("name the files of %s: %w", s.path, err)
 	}
+	r.remember(dir, entries)
 	return dir, nil
+}
+
+// remember makes the names of a new directory outlive an outage: what is held
+// here can then be found here, though nobody has listed it yet. It is wholly
+// known, for nobody else has heard of it. entries are not used by the caller
+// any more.
+func (r *registration) remember(dir meta.InodeID, entries []meta.Entry) {
+	at := uint64(0)
+	for i := range entries {
+		at = max(at, entries[i].Version)
+	}
+	r.node.storage.table.PutDir(dir, at, entries)
 }
 
 func (r *registration) file(ctx context.Context, s scanned) error {
@@ -265,6 +276,7 @@ func (r *registration) undo(ctx context.Context) {
 	for _, dirs := range r.made[r.named:] {
 		for _, dir := range dirs {
 			errs = append(errs, r.node.catalog.DiscardTree(ctx, dir))
+			r.remember(dir, nil)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -273,60 +285,3 @@ func (r *registration) undo(ctx context.Context) {
 }
 
 const undoTimeout = 10 * time.Second
-
-// destination finds where a source named name goes, as cp -r does, and makes
-// the directories that are missing.
-func (n *Node) destination(ctx context.Context, dest, name string, isDir bool) (target, error) {
-	at, err := resolve(ctx, n.view, dest)
-	if errors.Is(err, meta.ErrNotFound) {
-		parts, perr := splitPath(dest)
-		if perr != nil {
-			return target{}, perr
-		}
-		if !isDir {
-			name = parts[len(parts)-1]
-			parts = parts[:len(parts)-1]
-		}
-		dir, err := n.mkdirAll(ctx, parts)
-		return target{dir: dir, name: name}, err
-	}
-	switch {
-	case err != nil:
-		return target{}, err
-	case at.entry.Kind != meta.KindDir && isDir:
-		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
-	case at.entry.Kind != meta.KindDir:
-		return target{dir: at.dir, name: at.entry.Name, taken: &at.entry}, nil
-	}
-	to := target{dir: at.entry.Inode, name: name}
-	e, err := n.view.Confirm(ctx, to.dir, name)
-	if err == nil {
-		to.taken = &e
-	} else if errors.Is(err, meta.ErrNotFound) {
-		err = nil
-	}
-	return to, err
-}
-
-// mkdirAll makes the directories of a path that are missing.
-func (n *Node) mkdirAll(ctx context.Context, parts []string) (meta.InodeID, error) {
-	at := meta.RootDir
-	for i, name := range parts {
-		shown := "/" + path.Join(parts[:i+1]...)
-		e, err := n.view.Confirm(ctx, at, name)
-		if errors.Is(err, meta.ErrNotFound) {
-			e, err = n.catalog.Mkdir(ctx, at, name, meta.Attrs{Mode: 0o755})
-			if errors.Is(err, meta.ErrExist) { // another made it meanwhile
-				e, err = n.view.Confirm(ctx, at, name)
-			}
-		}
-		if err != nil {
-			return 0, fmt.Errorf("directory %q: %w", shown, err)
-		}
-		if e.Kind != meta.KindDir {
-			return 0, fmt.Errorf("%q: %w", shown, meta.ErrNotDir)
-		}
-		at = e.Inode
-	}
-	return at, nil
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/running"
 )
 
 // scanned is one source file, directory or symlink as the caller sees it.
@@ -33,7 +34,29 @@ type scanned struct {
 type scanner struct {
 	set       chunk.SetID
 	chunkSize int64
-	mountDev  string // of our own mount, major:minor: never a source
+	// mounts are the p2pfs mounts of this machine, by device: never a source,
+	// since what is read there comes from others and may go.
+	mounts map[uint64]string
+}
+
+// ownMounts returns the mountpoints of p2pfs on this machine, of this node and
+// others, by device.
+func ownMounts() (map[uint64]string, error) {
+	all, err := running.Mounts()
+	if err != nil {
+		return nil, err
+	}
+	mounts := make(map[uint64]string, len(all))
+	for _, m := range all {
+		var major, minor uint32
+		if _, err := fmt.Sscanf(m.Device, "%d:%d", &major, &minor); err != nil {
+			return nil, fmt.Errorf("device %q of the mount at %s: %w", m.Device, m.Point, err)
+		}
+		if dev := unix.Mkdev(major, minor); mounts[dev] == "" { // the mount before a bind mount of it
+			mounts[dev] = m.Point
+		}
+	}
+	return mounts, nil
 }
 
 // dir scans every name in a directory.
@@ -59,8 +82,8 @@ func (s scanner) one(path string) (scanned, error) {
 	if err := unix.Lstat(path, &st); err != nil {
 		return scanned{}, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	if fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)) == s.mountDev {
-		return scanned{}, fmt.Errorf("%s is on this mount already", path)
+	if point, ok := s.mounts[st.Dev]; ok {
+		return scanned{}, fmt.Errorf("%s is on the p2pfs mount at %s: register the file that its name there was made from", path, point)
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:

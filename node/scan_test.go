@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -63,16 +62,16 @@ func TestScanRefuses(t *testing.T) {
 		_, err = testScanner().one(p)
 		require.NoError(t, err)
 	})
-	t.Run("what is on our own mount", func(t *testing.T) {
+	t.Run("what is on a p2pfs mount", func(t *testing.T) {
 		t.Parallel()
 		p := filepath.Join(t.TempDir(), "f")
 		require.NoError(t, os.WriteFile(p, []byte("x"), 0o600))
 		var st unix.Stat_t
 		require.NoError(t, unix.Stat(p, &st))
 		s := testScanner()
-		s.mountDev = fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
+		s.mounts = map[uint64]string{st.Dev: "/mnt/other"}
 		_, err := s.one(p)
-		require.ErrorContains(t, err, "on this mount already")
+		require.ErrorContains(t, err, p+" is on the p2pfs mount at /mnt/other")
 	})
 	t.Run("what is not there", func(t *testing.T) {
 		t.Parallel()

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// target is where one source goes.
+type target struct {
+	dir   meta.InodeID
+	name  string
+	taken *meta.Entry // what has the name now; nil: nothing
+}
+
+// destination finds where a source named name goes, as cp -r does, and makes
+// the directories that are missing.
+func (n *Node) destination(ctx context.Context, dest, name string, isDir bool) (target, error) {
+	at, err := resolve(ctx, n.view, dest)
+	if errors.Is(err, meta.ErrNotFound) {
+		parts, perr := splitPath(dest)
+		if perr != nil {
+			return target{}, perr
+		}
+		if !isDir {
+			name = parts[len(parts)-1]
+			parts = parts[:len(parts)-1]
+		}
+		dir, err := n.mkdirAll(ctx, parts)
+		return target{dir: dir, name: name}, err
+	}
+	switch {
+	case err != nil:
+		return target{}, err
+	case at.entry.Kind != meta.KindDir && isDir:
+		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
+	case at.entry.Kind != meta.KindDir:
+		return target{dir: at.dir, name: at.entry.Name, taken: &at.entry}, nil
+	}
+	to := target{dir: at.entry.Inode, name: name}
+	e, err := n.view.Confirm(ctx, to.dir, name)
+	if err == nil {
+		to.taken = &e
+	} else if errors.Is(err, meta.ErrNotFound) {
+		err = nil
+	}
+	return to, err
+}
+
+// mkdirAll makes the directories of a path that are missing.
+func (n *Node) mkdirAll(ctx context.Context, parts []string) (meta.InodeID, error) {
+	at := meta.RootDir
+	for i, name := range parts {
+		shown := "/" + path.Join(parts[:i+1]...)
+		e, err := n.view.Confirm(ctx, at, name)
+		if errors.Is(err, meta.ErrNotFound) {
+			e, err = n.mkdir(ctx, at, name)
+			if errors.Is(err, meta.ErrExist) { // another made it meanwhile
+				e, err = n.view.Confirm(ctx, at, name)
+			}
+		}
+		if err != nil {
+			return 0, fmt.Errorf("directory %q: %w", shown, err)
+		}
+		if e.Kind != meta.KindDir {
+			return 0, fmt.Errorf("%q: %w", shown, meta.ErrNotDir)
+		}
+		at = e.Inode
+	}
+	return at, nil
+}
+
+// mkdir makes a directory that will outlive an outage: it is listed while there
+// is next to nothing in it, and is watched from then on.
+func (n *Node) mkdir(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
+	e, err := n.catalog.Mkdir(ctx, dir, name, meta.Attrs{Mode: 0o755})
+	if err != nil {
+		return e, err
+	}
+	n.view.Wrote(dir, e)
+	if _, err := n.view.List(ctx, e.Inode); err != nil {
+		n.log.Debug("a new directory cannot be listed yet", "name", name, "err", err)
+	}
+	return e, nil
+}
