@@ -29,12 +29,21 @@ type rig struct {
 	done  []chunk.Object
 }
 
-// bubble runs a test on a rig. At its end the engine is closed, and every
+// bubble runs a test on a rig, twice: with blocks that come in lent memory, and
+// with blocks that come in pieces. At its end the engine is closed, and every
 // goroutine must have ended and every lease and file be given back.
 func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Parallel()
+	t.Run("lent", func(t *testing.T) { bubbleOn(t, false, test) })
+	t.Run("in pieces", func(t *testing.T) { bubbleOn(t, true, test) })
+}
+
+func bubbleOn(t *testing.T, pieces bool, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
+		if pieces {
+			r.cfg.Transport = chunktest.Streaming{Net: r.net}
+		}
 		defer func() {
 			_ = r.engine().Close() // else a failed test hides behind a deadlock
 			synctest.Wait()

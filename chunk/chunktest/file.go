@@ -21,6 +21,7 @@ type Store struct {
 	files   map[chunk.ObjectID]*File
 	openErr error
 	putErr  error
+	midErr  error
 	opens   int
 	closes  int
 }
@@ -53,6 +54,14 @@ func (s *Store) FailOpens(err error) {
 	s.openErr = err
 }
 
+// FailWrites makes the writing of pieces fail with err from now on, though a
+// stage can be begun; nil ends that.
+func (s *Store) FailWrites(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.midErr = err
+}
+
 // FailPuts makes storing fail with err from now on; nil ends that.
 func (s *Store) FailPuts(err error) {
 	s.mu.Lock()
@@ -60,7 +69,7 @@ func (s *Store) FailPuts(err error) {
 	s.putErr = err
 }
 
-// Open counts the files that are open now.
+// OpenFiles counts the files that are open now.
 func (s *Store) OpenFiles() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,6 +93,15 @@ func (s *Store) fault() error {
 	return s.putErr
 }
 
+func (s *Store) writeFault() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.putErr != nil {
+		return s.putErr
+	}
+	return s.midErr
+}
+
 func (s *Store) closed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,6 +119,8 @@ type File struct {
 	here int
 	sums map[int]uint32
 	puts int
+	// staged are the blocks being written in pieces.
+	staged map[int]bool
 }
 
 var _ chunk.File = (*File)(nil)

@@ -2,6 +2,7 @@ package rdmatest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,8 +25,9 @@ const (
 	large = 512 << 10
 )
 
-// Run is what every transport must do. system makes it anew for each test.
-func Run(t *testing.T, system func(t testing.TB) System) {
+// Run is what every transport must do. system makes it anew for each test;
+// without names tests that a system has no use for.
+func Run(t *testing.T, system func(t testing.TB) System, without ...string) {
 	t.Parallel()
 	cases := []struct {
 		name string
@@ -55,6 +57,9 @@ func Run(t *testing.T, system func(t testing.TB) System) {
 		{"close with a lease out", testCloseLease},
 	}
 	for _, c := range cases {
+		if slices.Contains(without, c.name) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(t, newBed(t, system(t)))

@@ -27,6 +27,12 @@ func TestConformance(t *testing.T) {
 	rdmatest.Run(t, func(testing.TB) rdmatest.System { return system{} })
 }
 
+// In pieces, everything holds but what is about lent memory.
+func TestStreamed(t *testing.T) {
+	rdmatest.Run(t, func(testing.TB) rdmatest.System { return rdmatest.Streamed{System: system{}} },
+		"memory is bounded", "close with a lease out", "impossible blocks")
+}
+
 // system is the TCP transport as the suite sees it.
 type system struct{}
 

@@ -1,0 +1,163 @@
+package cache
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
+
+// begin stages a block.
+func begin(t testing.TB, f chunk.File, block int) chunk.Stage {
+	t.Helper()
+	st, err := f.(chunk.Stager).Stage(block)
+	require.NoError(t, err)
+	return st
+}
+
+func TestStage(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	o := object(4*bs + 10)
+	f := openFile(t, c, o)
+
+	for _, b := range []int{0, 4} { // a whole one, and the short last one
+		data := content(o, b)
+		st := begin(t, f, b)
+		for at := 0; at < len(data); at += 1000 {
+			require.False(t, f.Has(b))
+			require.NoError(t, st.Write(data[at:min(at+1000, len(data))]))
+		}
+		require.NoError(t, st.Commit(chunk.Sum(data)))
+		require.True(t, f.Has(b))
+		sum, ok := f.Sum(b)
+		require.True(t, ok)
+		require.Equal(t, chunk.Sum(data), sum)
+	}
+	require.Equal(t, 2, checkHeld(t, f, o))
+	_, err := f.(chunk.Stager).Stage(0)
+	require.Error(t, err, "a block that is here")
+	_, err = f.(chunk.Stager).Stage(5)
+	require.ErrorIs(t, err, chunk.ErrCorrupt, "a block that there is not")
+}
+
+func TestStageAborted(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	o := object(4 * bs)
+	f := openFile(t, c, o)
+	used := c.Stats().UsedBytes
+
+	st := begin(t, f, 1)
+	require.NoError(t, st.Write(make([]byte, 100)))
+	_, err := f.(chunk.Stager).Stage(1)
+	require.Error(t, err, "one stage of a block at a time")
+	st.Abort()
+	require.Equal(t, used, c.Stats().UsedBytes)
+	require.Zero(t, checkHeld(t, f, o))
+
+	st = begin(t, f, 1)
+	require.NoError(t, st.Write(make([]byte, 100)))
+	require.ErrorIs(t, st.Commit(1), chunk.ErrCorrupt, "a block of 100 bytes")
+	require.Equal(t, used, c.Stats().UsedBytes)
+
+	st = begin(t, f, 1)
+	require.ErrorIs(t, st.Write(make([]byte, bs+1)), chunk.ErrCorrupt)
+	st.Abort()
+
+	// What an aborted stage left does not show through a block of zeros.
+	st = begin(t, f, 2)
+	require.NoError(t, st.Write(content(o, 2)))
+	st.Abort()
+	zeros := chunk.NewBitmap(o.Blocks())
+	zeros.Set(2)
+	require.NoError(t, f.PutZero(zeros))
+	got := make([]byte, bs)
+	_, err = f.Reader().ReadAt(got, 2*bs)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, bs), got)
+}
+
+// A put of the same block comes with verified bytes: it does not wait for the
+// stage, and nothing of the stage is written after it.
+func TestPutEndsAStage(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	o := object(2 * bs)
+	f := openFile(t, c, o)
+	st := begin(t, f, 0)
+	require.NoError(t, st.Write(make([]byte, bs)))
+	put(t, f, o, 0)
+	require.ErrorIs(t, st.Write([]byte{1}), errRevoked)
+	require.ErrorIs(t, st.Commit(7), errRevoked)
+	require.Equal(t, 1, checkHeld(t, f, o))
+	put(t, f, o, 1)
+	require.True(t, f.Complete())
+}
+
+// Stages with wrong bytes, committed never, race with puts of the right ones.
+func TestStagesAndPutsRace(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	c := openCache(t, config(t))
+	o := object(64 * bs)
+	f := openFile(t, c, o)
+	used := c.Stats().UsedBytes
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(w)))
+			for range 300 {
+				b := rng.IntN(o.Blocks())
+				if w%2 == 0 {
+					data := content(o, b)
+					if err := f.Put(b, data, chunk.Sum(data)); err != nil {
+						t.Errorf("put: %v", err)
+					}
+					continue
+				}
+				st, err := f.(chunk.Stager).Stage(b)
+				if err != nil {
+					continue
+				}
+				_ = st.Write(make([]byte, 1+rng.IntN(bs)))
+				st.Abort()
+			}
+		})
+	}
+	wg.Wait()
+	for b := range o.Blocks() {
+		put(t, f, o, b)
+	}
+	require.Equal(t, o.Blocks(), checkHeld(t, f, o))
+	require.True(t, f.Complete())
+	require.GreaterOrEqual(t, c.Stats().UsedBytes, used+o.Size)
+	require.Less(t, c.Stats().UsedBytes, used+o.Size+1<<20, "given back what was not written")
+}
+
+func TestStageOnAFullCache(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Size = 8 * bs
+	c := openCache(t, cfg)
+	o := object(16 * bs)
+	f := openFile(t, c, o)
+	var err error
+	var open []chunk.Stage
+	for b := 0; err == nil && b < o.Blocks(); b++ {
+		var st chunk.Stage
+		if st, err = f.(chunk.Stager).Stage(b); err == nil {
+			open = append(open, st)
+		}
+	}
+	require.ErrorIs(t, err, chunk.ErrNoSpace)
+	require.NotEmpty(t, open)
+	for _, st := range open {
+		st.Abort()
+	}
+	begin(t, f, 0).Abort()
+}
