@@ -243,12 +243,28 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 	})
 	n.onClose("membership", func(ctx context.Context) error {
 		if m := <-joined; m != nil {
-			return m.Leave(ctx)
+			return n.leaveCluster(ctx, m)
 		}
 		return nil
 	})
 	n.goRun(life, "announce held sets", n.announceHeld)
 	return nil
+}
+
+// leaveBound is how long an ending node tries to say so.
+const leaveBound = 3 * time.Second
+
+// leaveCluster tells the others that this node ends. A store that is out of
+// reach does not make the end a failure: the node's record runs out by itself.
+func (n *Node) leaveCluster(ctx context.Context, m *meta.Membership) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveBound)
+	defer cancel()
+	err := m.Leave(ctx)
+	if errors.Is(err, meta.ErrUnavailable) {
+		n.log.Warn("others will miss this node only when its record has run out", "err", err)
+		return nil
+	}
+	return err
 }
 
 // joinLater joins when the store is back; nil when ctx ended first.
