@@ -231,6 +231,7 @@ type status struct {
 	Meta struct {
 		URL   string `json:"url"`
 		State string `json:"state"`
+		Error string `json:"error"`
 	} `json:"meta"`
 	Mount struct {
 		Passthrough string `json:"passthrough"`

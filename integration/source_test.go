@@ -117,3 +117,32 @@ sys.stdout.buffer.write(head + b"".join(iter(lambda: f.read(65536), b"")))`
 	}
 	eventually(t, 5*time.Second, "gone", func() bool { return run(t, "stat", b.path("f")).code != 0 })
 }
+
+// What is on a mount of ours is somebody else's, and may go: it is no source,
+// whichever node's mount it is and however it is reached.
+func TestAMountOfP2pfsIsNoSource(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b, other := c.start("a"), c.start("b"), newCluster(t).start("other")
+	registered(t, a, "f", smallBlock, 1)
+	registered(t, other, "g", smallBlock, 2)
+	bound := c.src("tree/bound")
+	require.NoError(t, os.MkdirAll(bound, 0o755))
+	must(t, "mount", "--bind", other.mnt, bound)
+	t.Cleanup(func() { run(t, "umount", bound) })
+	link := c.src("way")
+	require.NoError(t, os.Symlink(b.mnt, link))
+	for _, tt := range []struct{ name, src, says string }{
+		{"its own mount", a.path("f"), a.mnt},
+		{"its own mountpoint", a.mnt, a.mnt},
+		{"another node's", b.path("f"), "p2pfs mount at " + b.mnt},
+		{"another node's by a link", link + "/f", "p2pfs mount at " + b.mnt},
+		{"another cluster's", other.path("g"), "p2pfs mount at " + other.mnt},
+		{"a bind mount inside a tree", c.src("tree"), "p2pfs mount at "},
+	} {
+		r := a.p2pfs("register", tt.src, a.path("copy"))
+		require.NotZero(t, r.code, tt.name)
+		require.Contains(t, r.err, tt.says, tt.name)
+	}
+	require.Equal(t, "f\n", must(t, "ls", a.mnt))
+}

@@ -68,6 +68,15 @@ func (s *store) stop() {
 	}
 }
 
+// wipe ends etcd, removes all it holds and starts it anew.
+func (s *store) wipe() error {
+	s.stop()
+	if err := os.RemoveAll(s.dir); err != nil {
+		return err
+	}
+	return s.start()
+}
+
 func (s *store) freeze() { s.proc.signal(syscall.SIGSTOP) }
 func (s *store) thaw()   { s.proc.signal(syscall.SIGCONT) }
 
