@@ -5,22 +5,45 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// bufferPool lends buffers of one block each.
+// sumPiece is how many bytes are read and summed at once: few enough to stay
+// in a processor's own cache in between.
+const sumPiece = 256 << 10
+
+// bufferPool lends buffers of sumPiece bytes.
 type bufferPool struct{ p sync.Pool }
 
-// get returns a buffer of at least n bytes, cut to n.
-func (b *bufferPool) get(n int64) *[]byte {
-	if v, ok := b.p.Get().(*[]byte); ok && int64(cap(*v)) >= n {
-		*v = (*v)[:n]
+func (b *bufferPool) get() *[]byte {
+	if v, ok := b.p.Get().(*[]byte); ok {
 		return v
 	}
-	v := make([]byte, n)
+	v := make([]byte, sumPiece)
 	return &v
 }
 
 func (b *bufferPool) put(v *[]byte) { b.p.Put(v) }
+
+// sum reads a span of a file and returns its checksum and whether every byte
+// is zero. A file that ends before the span does is io.EOF, after n bytes.
+func (b *bufferPool) sum(f *os.File, span chunk.Span) (sum uint32, zero bool, n int64, err error) {
+	buf := b.get()
+	defer b.put(buf)
+	zero = true
+	for n < span.Len {
+		piece := (*buf)[:min(sumPiece, span.Len-n)]
+		m, err := f.ReadAt(piece, span.Off+n)
+		n += int64(m)
+		if err != nil && m < len(piece) {
+			return 0, false, n, err
+		}
+		sum = chunk.AddSum(sum, piece)
+		zero = zero && allZero(piece)
+	}
+	return sum, zero, n, nil
+}
 
 // readFull reads from the file's start until b is full or the file ends.
 func readFull(f *os.File, b []byte) (int, error) {

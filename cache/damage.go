@@ -29,9 +29,7 @@ func (c *Cache) Recheck(ctx context.Context, object chunk.ObjectID, block int) e
 	if !f.Has(block) {
 		return fmt.Errorf("recheck block %d of object %s: %w", block, object.Short(), chunk.ErrNotHeld)
 	}
-	buf := c.buffers.get(f.obj.BlockSize)
-	defer c.buffers.put(buf)
-	ok, err := f.matches(block, *buf)
+	ok, err := f.matches(block)
 	if err != nil || ok {
 		return err
 	}

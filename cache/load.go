@@ -176,14 +176,12 @@ func (f *file) dropBeyond(size int64) {
 // verifyUnsynced compares every block that a power failure may have lost with
 // its sum, and forgets those that differ.
 func (f *file) verifyUnsynced() error {
-	buf := f.c.buffers.get(f.obj.BlockSize)
-	defer f.c.buffers.put(buf)
 	lost := 0
 	for i := range f.groups {
 		w := f.groups[i].bits()
 		for doubt := w.have &^ w.synced; doubt != 0; doubt &= doubt - 1 {
 			b := i*groupBlocks + bits.TrailingZeros64(doubt)
-			ok, err := f.matches(b, *buf)
+			ok, err := f.matches(b)
 			if err != nil {
 				return err
 			}
@@ -200,7 +198,7 @@ func (f *file) verifyUnsynced() error {
 }
 
 // matches reports whether a present block's bytes are those of its sum.
-func (f *file) matches(block int, buf []byte) (bool, error) {
+func (f *file) matches(block int) (bool, error) {
 	span := f.obj.Block(block)
 	want, _ := f.Sum(block)
 	if f.isZero(block) {
@@ -208,14 +206,14 @@ func (f *file) matches(block int, buf []byte) (bool, error) {
 			return true, nil
 		}
 	}
-	buf = buf[:span.Len]
-	if _, err := f.data.ReadAt(buf, span.Off); err != nil {
+	sum, _, _, err := f.c.buffers.sum(f.data, span)
+	if err != nil {
 		if diskFault(err) {
 			return false, nil // unreadable is lost
 		}
 		return false, err
 	}
-	return chunk.Sum(buf) == want, nil
+	return sum == want, nil
 }
 
 // reopenFor makes the data file, which is as st says, fit to be filled, or

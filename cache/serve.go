@@ -194,19 +194,15 @@ func (s *placed) record(before *Identity, index int, sum uint32, zero bool) (bou
 // hole is not read.
 func (s *placed) read(src *os.File, index int) (sum uint32, zero bool, err error) {
 	span := s.rec.obj.Block(index)
-	zeros := s.p.c.zeros.of(span.Len)
 	if next, err := nextData(src, span.Off); err == nil && next >= span.End() {
-		return zeros, true, nil
+		return s.p.c.zeros.of(span.Len), true, nil
 	}
-	buf := s.p.c.buffers.get(span.Len)
-	defer s.p.c.buffers.put(buf)
-	n, err := src.ReadAt(*buf, span.Off)
+	sum, zero, n, err := s.p.c.buffers.sum(src, span)
 	if err == io.EOF {
 		return 0, false, s.giveUp(fmt.Sprintf("it ends %d bytes into block %d", n, index))
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("read registered file: %w", err)
 	}
-	sum = chunk.Sum(*buf)
-	return sum, sum == zeros && allZero(*buf), nil
+	return sum, zero, nil
 }
