@@ -52,6 +52,10 @@ func (n *Node) unregister(ctx context.Context, p string, force bool) (files int6
 	}
 	var objects []chunk.ObjectID
 	sets := map[chunk.SetID]bool{}
+	dirs, err := dirsOf(ctx, n.view, at)
+	if err != nil {
+		return 0, err
+	}
 	err = walkFiles(ctx, n.view, at, func(p string, e meta.Entry) error {
 		files++
 		if e.Size == 0 {
@@ -71,8 +75,14 @@ func (n *Node) unregister(ctx context.Context, p string, force bool) (files int6
 	if err != nil {
 		return 0, err
 	}
-	if _, err := n.catalog.RemoveTree(ctx, at.dir, at.entry.Name, nil, nil); err != nil {
+	removed, err := n.catalog.RemoveTree(ctx, at.dir, at.entry.Name, nil, nil)
+	if err != nil {
 		return 0, fmt.Errorf("remove %q: %w", "/"+at.path, err)
+	}
+	if removed.Kept == 0 {
+		for _, dir := range dirs { // their names would fill the table for ever
+			n.storage.table.PutDir(dir, 0, nil)
+		}
 	}
 	if err := n.cache.ForgetInPlace(ctx, objects); err != nil {
 		return 0, fmt.Errorf("forget the registered files: %w", err)
