@@ -58,6 +58,7 @@ type Table struct {
 
 	mu      sync.Mutex
 	pending map[meta.InodeID]*change
+	writing map[meta.InodeID]*change // the batch being written; its names do not change any more
 	count   int
 	broken  bool
 }

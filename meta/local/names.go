@@ -19,6 +19,7 @@ type change struct {
 	entries []meta.Entry
 	names   map[string]*meta.Entry // after that; nil: gone
 	records map[string][]byte      // what trim left of names
+	index   map[string]int         // of entries; guarded by Table.mu
 }
 
 // Put implements meta.LocalTable.
@@ -164,12 +165,14 @@ func parseEntry(name string, b []byte) (meta.Entry, error) {
 	return meta.UnmarshalEntry(name, b[8:], binary.LittleEndian.Uint64(b), chunk.DefaultChunkSize)
 }
 
-// Entry implements meta.LocalTable. It waits for what is being written.
+// Entry implements meta.LocalTable. It does not wait for what is being written.
 func (t *Table) Entry(dir meta.InodeID, name string) (e meta.Entry, ok bool) {
 	if meta.CheckName(name) != nil {
 		return e, false
 	}
-	t.flush()
+	if e, ok, known := t.unwritten(dir, name); known {
+		return e, ok
+	}
 	_ = t.guard(func() error {
 		return t.db.View(func(tx *bolt.Tx) error {
 			b := tx.Bucket(bucketDirs).Bucket(dirKey(dir))

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"maps"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -76,10 +77,12 @@ func (t *Table) flush() {
 	t.mu.Lock()
 	batch := t.pending
 	t.pending, t.count = make(map[meta.InodeID]*change), 0
+	t.writing = maps.Clone(batch)
 	t.mu.Unlock()
 	if len(batch) == 0 {
 		return
 	}
+	defer t.written()
 	err := t.guard(func() error {
 		err := t.db.View(func(tx *bolt.Tx) error { return trim(tx.Bucket(bucketDirs), batch) })
 		if err != nil || len(batch) == 0 {
@@ -90,6 +93,52 @@ func (t *Table) flush() {
 	if err != nil && !t.isBroken() {
 		t.log.Warn("names not remembered", "err", err)
 	}
+}
+
+// written forgets the batch that is in the file now.
+func (t *Table) written() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writing = nil
+}
+
+// unwritten looks a name up in what is not in the file yet. known says that it
+// was found there, if only as one that is gone.
+func (t *Table) unwritten(dir meta.InodeID, name string) (e meta.Entry, ok, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, batch := range []map[meta.InodeID]*change{t.pending, t.writing} {
+		if c := batch[dir]; c != nil {
+			if e, ok, known = c.lookup(name); known {
+				return e, ok, true
+			}
+		}
+	}
+	return e, false, false
+}
+
+// lookup returns what a change says of a name, if anything.
+func (c *change) lookup(name string) (e meta.Entry, ok, known bool) {
+	if n, named := c.names[name]; named {
+		if n == nil {
+			return e, false, true
+		}
+		return *n, true, true
+	}
+	if !c.whole {
+		return e, false, false
+	}
+	if c.index == nil { // made when first asked for: most directories never are
+		c.index = make(map[string]int, len(c.entries))
+		for i := range c.entries {
+			c.index[c.entries[i].Name] = i
+		}
+	}
+	i, ok := c.index[name]
+	if !ok {
+		return e, false, true
+	}
+	return c.entries[i], true, true
 }
 
 func (t *Table) isBroken() bool {
