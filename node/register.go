@@ -51,7 +51,7 @@ func (r *registration) again(to target, s scanned) error {
 		same = err == nil && ok && info.InPlace && info.Path == real && e.MtimeNs == s.mtime
 	}
 	if !same {
-		return fmt.Errorf("%q: %w", to.name, meta.ErrExist)
+		return fmt.Errorf("%q: %w, for something else; unregister that first, or choose another name", to.name, meta.ErrExist)
 	}
 	r.progress.Files++
 	r.progress.Bytes += s.size

@@ -156,6 +156,8 @@ func (n *Node) selfProvider(o chunk.Object, out []*nodepb.StatReply_Provider) []
 // peerList describes the nodes of the cluster and the bytes exchanged with
 // each by this one.
 func (n *Node) peerList(ctx context.Context) (*nodepb.PeersReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	defer cancel()
 	nodes, err := n.catalog.Nodes(ctx)
 	if err != nil {
 		return nil, err

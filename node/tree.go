@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -56,8 +57,11 @@ func resolve(ctx context.Context, n names, p string) (place, error) {
 			return place{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
 		}
 		e, err := n.Confirm(ctx, at.entry.Inode, name)
+		if errors.Is(err, meta.ErrNotFound) {
+			return place{}, fmt.Errorf("no %q in the cluster: %w", "/"+path.Join(at.path, name), meta.ErrNotFound)
+		}
 		if err != nil {
-			return place{}, fmt.Errorf("%q: %w", "/"+path.Join(at.path, name), err)
+			return place{}, err
 		}
 		at = place{path: path.Join(at.path, name), dir: at.entry.Inode, entry: e}
 	}

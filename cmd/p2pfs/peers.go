@@ -14,8 +14,9 @@ func (a *app) peersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "peers",
 		Short: "Show the nodes of the cluster",
-		Long: `Show the nodes of the cluster, and the bytes this node has received from each and
-sent to each since it started.
+		Long: `Show every node that ever joined the cluster, and the bytes this node has received
+from each and sent to each since it started. One that is gone does not answer the
+store: it was ended, killed or cut off.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs peers`,

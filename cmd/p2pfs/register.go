@@ -22,13 +22,15 @@ func (a *app) registerCommand() *cobra.Command {
 		Short: "Show files of this machine to the cluster, from where they lie",
 		Long: `Show files or directory trees of this machine to the cluster under DEST, a path
 under the mount. Nothing is copied: this node serves them from where they lie,
-so they must stay there unchanged; a file that changes is no longer served.
+so they must stay there unchanged. A file that changes is no longer served to
+other machines; on this one the registered file is what is read, edits included.
 
 DEST is read as 'cp -r' reads it: if it is a directory, or ends in a slash, or
 several SRC are given, each SRC goes into it under its own name; else DEST is
 the new name. Directories of DEST that are missing are made. A name that is
-taken is refused, unless its content is the same: then this machine becomes one
-more that keeps it.
+taken is refused, unless it stands for the very same file, registered from here
+before. Run twice with a new name as DEST, the second run goes inside the first.
+Symlinks are kept as links; devices, pipes and sockets are refused.
 
 A tree appears whole or not at all. The files are opened with the rights of the
 user who runs the command.

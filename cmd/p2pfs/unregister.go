@@ -9,18 +9,22 @@ import (
 )
 
 func (a *app) unregisterCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "unregister PATH",
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "unregister [--force] PATH",
 		Short: "Take a name out of the cluster",
 		Long: `Take a file, or a directory with all that is under it, out of the cluster. PATH is
-a path under the mount. It disappears on every machine; who has it open keeps
-reading. The registered files themselves are not touched.
+a path under the mount. It disappears on every machine. The registered files
+themselves are not touched. Run it on the machine that registered them; --force
+takes away names that another machine registered, one that is gone for good, say.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs unregister /mnt/models/llama`,
 		Args:    argCount(1, 1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.unregister(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.unregister(cmd.Context(), args[0], force) },
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "take the names away although another machine registered them")
+	return cmd
 }
 
 // unregistered is the JSON that unregister prints.
@@ -30,12 +34,12 @@ type unregistered struct {
 	Files      int64  `json:"files"`
 }
 
-func (a *app) unregister(ctx context.Context, name string) error {
+func (a *app) unregister(ctx context.Context, name string, force bool) error {
 	return a.once(ctx, name, func(ctx context.Context, s *session) error {
 		if s.Inside == "" {
 			return usagef("unregister: %s is the mountpoint; name a file or a directory under it", name)
 		}
-		r, err := s.ctl.Unregister(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true})
+		r, err := s.ctl.Unregister(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true, Force: force})
 		if err != nil {
 			return asked(s.Info, "unregister "+quoteName(name), err)
 		}

@@ -221,7 +221,10 @@ func TestViewOverWipedStore(t *testing.T) {
 	srv.Kill()
 	srv.Wipe()
 	srv.Restart()
-	metatest.Join(t, other)
+	require.Eventually(t, func() bool { // the connection comes back a moment after the server
+		_, err := other.Join(t.Context(), meta.JoinOptions{Create: true})
+		return err == nil
+	}, soon, tick)
 	fresh, err := other.Link(t.Context(), meta.RootDir, metatest.File("fresh", 1))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
