@@ -24,6 +24,10 @@ type file struct {
 	data *os.File
 	used atomic.Int64 // bytes on disk; Cache.used counts them too
 
+	// turn is held across a write of data. The kernel lets in one writer of a
+	// file at a time, and those who wait there spin.
+	turn sync.Mutex
+
 	mu         sync.Mutex
 	head       header
 	mapf       *os.File              // nil once nothing more will be written

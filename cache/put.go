@@ -127,10 +127,17 @@ func (f *file) allocate(block int) error {
 // first, a full disk shows here.
 func (f *file) pwrite(block int, at int64, data []byte) error {
 	off := f.obj.Block(block).Off + at
-	_, err := f.c.writeAt(f.data, data, off)
+	err := f.inTurn(data, off)
 	if errors.Is(err, unix.ENOSPC) && f.c.makeRoom(f.root, roundUp(int64(len(data))), true) > 0 {
-		_, err = f.c.writeAt(f.data, data, off)
+		err = f.inTurn(data, off)
 	}
+	return err
+}
+
+func (f *file) inTurn(data []byte, off int64) error {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	_, err := f.c.writeAt(f.data, data, off)
 	return err
 }
 
