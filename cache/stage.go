@@ -68,14 +68,12 @@ func (f *file) stage(block int) (*stage, error) {
 }
 
 // unstage takes a stage off its file, if it is still there.
-func (f *file) unstage(st *stage) (was bool) {
+func (f *file) unstage(st *stage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	was = f.staged[st.block] == st
-	if was {
+	if f.staged[st.block] == st {
 		delete(f.staged, st.block)
 	}
-	return was
 }
 
 // revoke ends a stage that a put has taken the block from: no byte is written

@@ -35,7 +35,6 @@ type Node struct {
 	storage   *storage
 	catalog   *meta.Catalog
 	view      *meta.View
-	member    *meta.Membership
 	cache     *cache.Cache
 	engine    *chunk.Engine
 	transport *tcp.Client

@@ -17,21 +17,35 @@ import (
 // address for this transport, and more blocks than Memory holds
 // (rdma.ErrTooLarge), are refused at once.
 func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (chunk.Lease, error) {
-	if err := c.enter(); err != nil {
+	var l *lease
+	err := c.during(ctx, from, refs, func(ctx context.Context) (err error) {
+		l, err = c.fetch(ctx, from, refs)
+		return err
+	})
+	if err != nil {
 		return nil, err
+	}
+	return l, nil
+}
+
+// during runs one fetch, which ends with ctx and with the client, and says in
+// its error what was fetched.
+func (c *Client) during(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef, fetch func(context.Context) error) error {
+	if err := c.enter(); err != nil {
+		return err
 	}
 	defer c.busy.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.life, func() { cancel(chunk.ErrClosed) })()
-	l, err := c.fetch(ctx, from, refs)
+	err := fetch(ctx)
 	if err == nil {
-		return l, nil
+		return nil
 	}
 	if c.life.Err() != nil {
 		err = chunk.ErrClosed // whichever wait it was that Close ended first
 	}
-	return nil, fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+	return fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
 }
 
 func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {

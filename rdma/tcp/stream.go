@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -20,21 +19,12 @@ var _ chunk.Streamer = (*Client)(nil)
 // FetchTo implements chunk.Streamer. It waits for memory and its turn as Fetch
 // does, and needs half of the memory.
 func (c *Client) FetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRef, put func(piece []byte) error) (chunk.Received, error) {
-	if err := c.enter(); err != nil {
-		return chunk.Received{}, err
-	}
-	defer c.busy.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.life, func() { cancel(chunk.ErrClosed) })()
-	b, err := c.fetchTo(ctx, from, ref, put)
-	if err == nil {
-		return b, nil
-	}
-	if c.life.Err() != nil {
-		err = chunk.ErrClosed
-	}
-	return chunk.Received{}, fmt.Errorf("fetch %s from %s: %w", describe([]chunk.BlockRef{ref}), describePeer(from), err)
+	var b chunk.Received
+	err := c.during(ctx, from, []chunk.BlockRef{ref}, func(ctx context.Context) (err error) {
+		b, err = c.fetchTo(ctx, from, ref, put)
+		return err
+	})
+	return b, err
 }
 
 func (c *Client) fetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRef, put func([]byte) error) (chunk.Received, error) {
