@@ -162,18 +162,3 @@ func (c *Catalog) resolve(ctx context.Context, cands []ProviderInfo) ([]Provider
 	}
 	return cands, nil
 }
-
-// Registry returns the engine's view of the catalog, for one node.
-func (c *Catalog) Registry(node chunk.NodeID) chunk.Registry { return registry{c, node} }
-
-type registry struct {
-	*Catalog
-	node chunk.NodeID
-}
-
-var _ chunk.Registry = registry{}
-
-// Announce implements chunk.Registry.
-func (r registry) Announce(ctx context.Context, set chunk.SetID, complete bool) error {
-	return r.Catalog.Announce(ctx, set, r.node, false, complete)
-}

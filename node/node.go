@@ -16,7 +16,6 @@ import (
 	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/rdma"
-	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
 
 // Node is one running node. Start makes it, Wait waits for its end, Close
@@ -32,18 +31,17 @@ type Node struct {
 	auth        rdma.Authorizer
 	incarnation uint64
 
-	storage   *storage
-	catalog   *meta.Catalog
-	view      *meta.View
-	cache     *cache.Cache
-	engine    *chunk.Engine
-	transport *tcp.Client
-	traffic   rdma.Counters
-	peers     *peers
-	registry  *registry
-	binder    *binder
-	mount     *fs.FS
-	mounted   atomic.Pointer[fs.FS] // the same, for parts that started before it
+	storage  *storage
+	catalog  *meta.Catalog
+	view     *meta.View
+	cache    *cache.Cache
+	engine   *chunk.Engine
+	traffic  rdma.Counters
+	peers    *peers
+	registry *registry
+	binder   *binder
+	mount    *fs.FS
+	mounted  atomic.Pointer[fs.FS] // the same, for parts that started before it
 
 	controlListener net.Listener
 	httpListener    net.Listener

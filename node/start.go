@@ -166,14 +166,13 @@ func (n *Node) startEngine(_, life context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the tcp transport: %w", err)
 	}
-	n.transport = transport
-	n.onClose("the transport", plain(n.transport.Close))
+	n.onClose("the transport", plain(transport.Close))
 	n.registry = &registry{
 		catalog: n.catalog, self: n.id, timeout: DefaultMetaTimeout,
 		recent: map[chunk.SetID]located{}, told: map[chunk.SetID]bool{},
 	}
 	n.engine = chunk.NewEngine(chunk.Config{
-		Self: n.id, Zone: n.cfg.Zone, Store: n.cache, Transport: n.transport, Registry: n.registry, Scout: n.peers,
+		Self: n.id, Zone: n.cfg.Zone, Store: n.cache, Transport: transport, Registry: n.registry, Scout: n.peers,
 		Facts: &facts{
 			catalog: n.catalog, peers: n.peers, locate: n.registry.Locate, self: n.id,
 			timeout: DefaultMetaTimeout, objects: map[chunk.ObjectID]*boundSums{},

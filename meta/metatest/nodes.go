@@ -35,11 +35,11 @@ func testLocate(t *testing.T, c *meta.Catalog) {
 	join(t, c, live)
 	join(t, c, keeper)
 	for _, n := range []meta.NodeInfo{live, dead} {
-		require.NoError(t, c.Registry(n.Node).Announce(t.Context(), set, false))
+		require.NoError(t, c.Announce(t.Context(), set, n.Node, false, false))
 	}
 	require.NoError(t, c.Announce(t.Context(), set, keeper.Node, true, true))
 
-	got, err = c.Registry(live.Node).Locate(t.Context(), set)
+	got, err = c.Locate(t.Context(), set)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []chunk.Provider{
 		{Peer: live.Peer()},
