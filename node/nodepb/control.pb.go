@@ -24,11 +24,13 @@ const (
 )
 
 // A path is inside the mount: "" or "a/b", bytes as they are, no leading slash.
+// keep_name: unregister gives up this node's copy and leaves the name.
 type PathRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	KeepName      bool                   `protobuf:"varint,4,opt,name=keep_name,json=keepName,proto3" json:"keep_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -80,6 +82,13 @@ func (x *PathRequest) GetForce() bool {
 func (x *PathRequest) GetRecursive() bool {
 	if x != nil {
 		return x.Recursive
+	}
+	return false
+}
+
+func (x *PathRequest) GetKeepName() bool {
+	if x != nil {
+		return x.KeepName
 	}
 	return false
 }
@@ -206,10 +215,12 @@ func (x *StatusReply) GetWarnings() []string {
 
 type RegisterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sources       [][]byte               `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`                         // absolute local paths
-	Dest          []byte                 `protobuf:"bytes,2,opt,name=dest,proto3" json:"dest,omitempty"`                               // inside the mount
-	DestIsDir     bool                   `protobuf:"varint,3,opt,name=dest_is_dir,json=destIsDir,proto3" json:"dest_is_dir,omitempty"` // DEST ended in a slash or there are several sources
-	ChunkSize     int64                  `protobuf:"varint,4,opt,name=chunk_size,json=chunkSize,proto3" json:"chunk_size,omitempty"`   // 0: the cluster's
+	Sources       [][]byte               `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`                            // absolute local paths
+	Dest          []byte                 `protobuf:"bytes,2,opt,name=dest,proto3" json:"dest,omitempty"`                                  // inside the mount
+	DestIsDir     bool                   `protobuf:"varint,3,opt,name=dest_is_dir,json=destIsDir,proto3" json:"dest_is_dir,omitempty"`    // DEST ended in a slash or there are several sources
+	ChunkSize     int64                  `protobuf:"varint,4,opt,name=chunk_size,json=chunkSize,proto3" json:"chunk_size,omitempty"`      // 0: the cluster's
+	Replace       bool                   `protobuf:"varint,5,opt,name=replace,proto3" json:"replace,omitempty"`                           // what differs under a name that is taken becomes a new object
+	DestIsTree    bool                   `protobuf:"varint,6,opt,name=dest_is_tree,json=destIsTree,proto3" json:"dest_is_tree,omitempty"` // DEST is the name of SRC itself, though it is a directory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +283,20 @@ func (x *RegisterRequest) GetChunkSize() int64 {
 	return 0
 }
 
+func (x *RegisterRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *RegisterRequest) GetDestIsTree() bool {
+	if x != nil {
+		return x.DestIsTree
+	}
+	return false
+}
+
 // Progress of a long call. The last message has done set.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -281,6 +306,7 @@ type Progress struct {
 	BytesTotal    int64                  `protobuf:"varint,4,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
 	Path          []byte                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
 	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	Joined        int64                  `protobuf:"varint,7,opt,name=joined,proto3" json:"joined,omitempty"` // register: files that another node registered or published before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +381,13 @@ func (x *Progress) GetDone() bool {
 		return x.Done
 	}
 	return false
+}
+
+func (x *Progress) GetJoined() int64 {
+	if x != nil {
+		return x.Joined
+	}
+	return 0
 }
 
 type UnregisterReply struct {
@@ -508,7 +541,8 @@ type Item struct {
 	MtimeNs       int64                  `protobuf:"varint,7,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"`
 	Object        string                 `protobuf:"bytes,8,opt,name=object,proto3" json:"object,omitempty"`
 	Target        []byte                 `protobuf:"bytes,9,opt,name=target,proto3" json:"target,omitempty"`
-	State         string                 `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"` // files: complete, partial, remote, in-place
+	State         string                 `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`   // files: complete, partial, remote, in-place
+	Source        string                 `protobuf:"bytes,11,opt,name=source,proto3" json:"source,omitempty"` // in-place: ok, changed, gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -609,6 +643,13 @@ func (x *Item) GetTarget() []byte {
 func (x *Item) GetState() string {
 	if x != nil {
 		return x.State
+	}
+	return ""
+}
+
+func (x *Item) GetSource() string {
+	if x != nil {
+		return x.Source
 	}
 	return ""
 }
@@ -783,6 +824,7 @@ func (x *DropReply) GetFiles() int64 {
 
 type PeersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	All           bool                   `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,9 +859,17 @@ func (*PeersRequest) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_control_proto_rawDescGZIP(), []int{11}
 }
 
+func (x *PeersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
 type PeersReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Peers         []*PeersReply_Peer     `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
+	Note          string                 `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"` // why this may not be how things are now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -861,6 +911,141 @@ func (x *PeersReply) GetPeers() []*PeersReply_Peer {
 	return nil
 }
 
+func (x *PeersReply) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type CollectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectRequest) Reset() {
+	*x = CollectRequest{}
+	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectRequest) ProtoMessage() {}
+
+func (x *CollectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
+func (*CollectRequest) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CollectRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type CollectReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checked       int64                  `protobuf:"varint,1,opt,name=checked,proto3" json:"checked,omitempty"`                         // objects this node keeps
+	Removed       int64                  `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`                         // kept copies removed; with dry_run, that would be
+	FreedBytes    int64                  `protobuf:"varint,3,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"` // of the cache
+	Forgotten     int64                  `protobuf:"varint,4,opt,name=forgotten,proto3" json:"forgotten,omitempty"`                     // registered files no longer served
+	Waiting       int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`                         // without a name, but in use
+	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`                                // why some could not be decided on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectReply) Reset() {
+	*x = CollectReply{}
+	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectReply) ProtoMessage() {}
+
+func (x *CollectReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectReply.ProtoReflect.Descriptor instead.
+func (*CollectReply) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CollectReply) GetChecked() int64 {
+	if x != nil {
+		return x.Checked
+	}
+	return 0
+}
+
+func (x *CollectReply) GetRemoved() int64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *CollectReply) GetFreedBytes() int64 {
+	if x != nil {
+		return x.FreedBytes
+	}
+	return 0
+}
+
+func (x *CollectReply) GetForgotten() int64 {
+	if x != nil {
+		return x.Forgotten
+	}
+	return 0
+}
+
+func (x *CollectReply) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *CollectReply) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 type UnmountRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Force         bool                   `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"`
@@ -871,7 +1056,7 @@ type UnmountRequest struct {
 
 func (x *UnmountRequest) Reset() {
 	*x = UnmountRequest{}
-	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	mi := &file_node_nodepb_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1068,7 @@ func (x *UnmountRequest) String() string {
 func (*UnmountRequest) ProtoMessage() {}
 
 func (x *UnmountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	mi := &file_node_nodepb_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1081,7 @@ func (x *UnmountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountRequest.ProtoReflect.Descriptor instead.
 func (*UnmountRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{13}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UnmountRequest) GetForce() bool {
@@ -921,7 +1106,7 @@ type UnmountReply struct {
 
 func (x *UnmountReply) Reset() {
 	*x = UnmountReply{}
-	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	mi := &file_node_nodepb_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1118,7 @@ func (x *UnmountReply) String() string {
 func (*UnmountReply) ProtoMessage() {}
 
 func (x *UnmountReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	mi := &file_node_nodepb_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1131,7 @@ func (x *UnmountReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountReply.ProtoReflect.Descriptor instead.
 func (*UnmountReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{14}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{16}
 }
 
 type StatusReply_Node struct {
@@ -965,7 +1150,7 @@ type StatusReply_Node struct {
 
 func (x *StatusReply_Node) Reset() {
 	*x = StatusReply_Node{}
-	mi := &file_node_nodepb_control_proto_msgTypes[15]
+	mi := &file_node_nodepb_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1162,7 @@ func (x *StatusReply_Node) String() string {
 func (*StatusReply_Node) ProtoMessage() {}
 
 func (x *StatusReply_Node) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[15]
+	mi := &file_node_nodepb_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1248,7 @@ type StatusReply_Meta struct {
 
 func (x *StatusReply_Meta) Reset() {
 	*x = StatusReply_Meta{}
-	mi := &file_node_nodepb_control_proto_msgTypes[16]
+	mi := &file_node_nodepb_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1260,7 @@ func (x *StatusReply_Meta) String() string {
 func (*StatusReply_Meta) ProtoMessage() {}
 
 func (x *StatusReply_Meta) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[16]
+	mi := &file_node_nodepb_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1332,7 @@ type StatusReply_Mount struct {
 
 func (x *StatusReply_Mount) Reset() {
 	*x = StatusReply_Mount{}
-	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	mi := &file_node_nodepb_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1344,7 @@ func (x *StatusReply_Mount) String() string {
 func (*StatusReply_Mount) ProtoMessage() {}
 
 func (x *StatusReply_Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	mi := &file_node_nodepb_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1413,7 @@ type StatusReply_Root struct {
 
 func (x *StatusReply_Root) Reset() {
 	*x = StatusReply_Root{}
-	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	mi := &file_node_nodepb_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1425,7 @@ func (x *StatusReply_Root) String() string {
 func (*StatusReply_Root) ProtoMessage() {}
 
 func (x *StatusReply_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	mi := &file_node_nodepb_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1477,7 @@ type StatusReply_Cache struct {
 
 func (x *StatusReply_Cache) Reset() {
 	*x = StatusReply_Cache{}
-	mi := &file_node_nodepb_control_proto_msgTypes[19]
+	mi := &file_node_nodepb_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1489,7 @@ func (x *StatusReply_Cache) String() string {
 func (*StatusReply_Cache) ProtoMessage() {}
 
 func (x *StatusReply_Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[19]
+	mi := &file_node_nodepb_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1571,7 @@ type StatReply_Provider struct {
 
 func (x *StatReply_Provider) Reset() {
 	*x = StatReply_Provider{}
-	mi := &file_node_nodepb_control_proto_msgTypes[22]
+	mi := &file_node_nodepb_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1583,7 @@ func (x *StatReply_Provider) String() string {
 func (*StatReply_Provider) ProtoMessage() {}
 
 func (x *StatReply_Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[22]
+	mi := &file_node_nodepb_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,13 +1673,14 @@ type PeersReply_Peer struct {
 	Alive         bool                   `protobuf:"varint,7,opt,name=alive,proto3" json:"alive,omitempty"`
 	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	Self          bool                   `protobuf:"varint,9,opt,name=self,proto3" json:"self,omitempty"`
+	SeenUnixNs    int64                  `protobuf:"varint,10,opt,name=seen_unix_ns,json=seenUnixNs,proto3" json:"seen_unix_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeersReply_Peer) Reset() {
 	*x = PeersReply_Peer{}
-	mi := &file_node_nodepb_control_proto_msgTypes[24]
+	mi := &file_node_nodepb_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1692,7 @@ func (x *PeersReply_Peer) String() string {
 func (*PeersReply_Peer) ProtoMessage() {}
 
 func (x *PeersReply_Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[24]
+	mi := &file_node_nodepb_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,15 +1771,23 @@ func (x *PeersReply_Peer) GetSelf() bool {
 	return false
 }
 
+func (x *PeersReply_Peer) GetSeenUnixNs() int64 {
+	if x != nil {
+		return x.SeenUnixNs
+	}
+	return 0
+}
+
 var File_node_nodepb_control_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_control_proto_rawDesc = "" +
 	"\n" +
-	"\x19node/nodepb/control.proto\x12\x10p2pfs.control.v1\"U\n" +
+	"\x19node/nodepb/control.proto\x12\x10p2pfs.control.v1\"r\n" +
 	"\vPathRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x1c\n" +
-	"\trecursive\x18\x03 \x01(\bR\trecursive\"\x0f\n" +
+	"\trecursive\x18\x03 \x01(\bR\trecursive\x12\x1b\n" +
+	"\tkeep_name\x18\x04 \x01(\bR\bkeepName\"\x0f\n" +
 	"\rStatusRequest\"\x94\v\n" +
 	"\vStatusReply\x126\n" +
 	"\x04node\x18\x01 \x01(\v2\".p2pfs.control.v1.StatusReply.NodeR\x04node\x126\n" +
@@ -1649,13 +1843,16 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05roots\x18\a \x03(\v2\".p2pfs.control.v1.StatusReply.RootR\x05roots\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"~\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xba\x01\n" +
 	"\x0fRegisterRequest\x12\x18\n" +
 	"\asources\x18\x01 \x03(\fR\asources\x12\x12\n" +
 	"\x04dest\x18\x02 \x01(\fR\x04dest\x12\x1e\n" +
 	"\vdest_is_dir\x18\x03 \x01(\bR\tdestIsDir\x12\x1d\n" +
 	"\n" +
-	"chunk_size\x18\x04 \x01(\x03R\tchunkSize\"\xa0\x01\n" +
+	"chunk_size\x18\x04 \x01(\x03R\tchunkSize\x12\x18\n" +
+	"\areplace\x18\x05 \x01(\bR\areplace\x12 \n" +
+	"\fdest_is_tree\x18\x06 \x01(\bR\n" +
+	"destIsTree\"\xb8\x01\n" +
 	"\bProgress\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x1f\n" +
 	"\vfiles_total\x18\x02 \x01(\x03R\n" +
@@ -1664,14 +1861,15 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\vbytes_total\x18\x04 \x01(\x03R\n" +
 	"bytesTotal\x12\x12\n" +
 	"\x04path\x18\x05 \x01(\fR\x04path\x12\x12\n" +
-	"\x04done\x18\x06 \x01(\bR\x04done\"'\n" +
+	"\x04done\x18\x06 \x01(\bR\x04done\x12\x16\n" +
+	"\x06joined\x18\a \x01(\x03R\x06joined\"'\n" +
 	"\x0fUnregisterReply\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x03R\x05files\"?\n" +
 	"\vListRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\"9\n" +
 	"\tListReply\x12,\n" +
-	"\x05items\x18\x01 \x03(\v2\x16.p2pfs.control.v1.ItemR\x05items\"\xdb\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\x16.p2pfs.control.v1.ItemR\x05items\"\xf3\x01\n" +
 	"\x04Item\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -1683,7 +1881,8 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x06object\x18\b \x01(\tR\x06object\x12\x16\n" +
 	"\x06target\x18\t \x01(\fR\x06target\x12\x14\n" +
 	"\x05state\x18\n" +
-	" \x01(\tR\x05state\"\x88\x05\n" +
+	" \x01(\tR\x05state\x12\x16\n" +
+	"\x06source\x18\v \x01(\tR\x06source\"\x88\x05\n" +
 	"\tStatReply\x12*\n" +
 	"\x04item\x18\x01 \x01(\v2\x16.p2pfs.control.v1.ItemR\x04item\x12\x1d\n" +
 	"\n" +
@@ -1716,11 +1915,13 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\tDropReply\x12\x1f\n" +
 	"\vfreed_bytes\x18\x01 \x01(\x03R\n" +
 	"freedBytes\x12\x14\n" +
-	"\x05files\x18\x02 \x01(\x03R\x05files\"\x0e\n" +
-	"\fPeersRequest\"\x8e\x03\n" +
+	"\x05files\x18\x02 \x01(\x03R\x05files\" \n" +
+	"\fPeersRequest\x12\x10\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\"\xc4\x03\n" +
 	"\n" +
 	"PeersReply\x127\n" +
-	"\x05peers\x18\x01 \x03(\v2!.p2pfs.control.v1.PeersReply.PeerR\x05peers\x1a\xc6\x02\n" +
+	"\x05peers\x18\x01 \x03(\v2!.p2pfs.control.v1.PeersReply.PeerR\x05peers\x12\x12\n" +
+	"\x04note\x18\x02 \x01(\tR\x04note\x1a\xe8\x02\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1731,15 +1932,28 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"sent_bytes\x18\x06 \x01(\x04R\tsentBytes\x12\x14\n" +
 	"\x05alive\x18\a \x01(\bR\x05alive\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x12\x12\n" +
-	"\x04self\x18\t \x01(\bR\x04self\x1a8\n" +
+	"\x04self\x18\t \x01(\bR\x04self\x12 \n" +
+	"\fseen_unix_ns\x18\n" +
+	" \x01(\x03R\n" +
+	"seenUnixNs\x1a8\n" +
 	"\n" +
 	"AddrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +
+	"\x0eCollectRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xaf\x01\n" +
+	"\fCollectReply\x12\x18\n" +
+	"\achecked\x18\x01 \x01(\x03R\achecked\x12\x18\n" +
+	"\aremoved\x18\x02 \x01(\x03R\aremoved\x12\x1f\n" +
+	"\vfreed_bytes\x18\x03 \x01(\x03R\n" +
+	"freedBytes\x12\x1c\n" +
+	"\tforgotten\x18\x04 \x01(\x03R\tforgotten\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\x03R\awaiting\x12\x12\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\":\n" +
 	"\x0eUnmountRequest\x12\x14\n" +
 	"\x05force\x18\x01 \x01(\bR\x05force\x12\x12\n" +
 	"\x04lazy\x18\x02 \x01(\bR\x04lazy\"\x0e\n" +
-	"\fUnmountReply2\x96\x05\n" +
+	"\fUnmountReply2\xe3\x05\n" +
 	"\aControl\x12H\n" +
 	"\x06Status\x12\x1f.p2pfs.control.v1.StatusRequest\x1a\x1d.p2pfs.control.v1.StatusReply\x12K\n" +
 	"\bRegister\x12!.p2pfs.control.v1.RegisterRequest\x1a\x1a.p2pfs.control.v1.Progress0\x01\x12N\n" +
@@ -1750,6 +1964,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x03Get\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1a.p2pfs.control.v1.Progress0\x01\x12B\n" +
 	"\x04Drop\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1b.p2pfs.control.v1.DropReply\x12E\n" +
 	"\x05Peers\x12\x1e.p2pfs.control.v1.PeersRequest\x1a\x1c.p2pfs.control.v1.PeersReply\x12K\n" +
+	"\aCollect\x12 .p2pfs.control.v1.CollectRequest\x1a\x1e.p2pfs.control.v1.CollectReply\x12K\n" +
 	"\aUnmount\x12 .p2pfs.control.v1.UnmountRequest\x1a\x1e.p2pfs.control.v1.UnmountReplyB$Z\"github.com/p2pfs/p2pfs/node/nodepbb\x06proto3"
 
 var (
@@ -1764,7 +1979,7 @@ func file_node_nodepb_control_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_control_proto_rawDescData
 }
 
-var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_node_nodepb_control_proto_goTypes = []any{
 	(*PathRequest)(nil),        // 0: p2pfs.control.v1.PathRequest
 	(*StatusRequest)(nil),      // 1: p2pfs.control.v1.StatusRequest
@@ -1779,34 +1994,36 @@ var file_node_nodepb_control_proto_goTypes = []any{
 	(*DropReply)(nil),          // 10: p2pfs.control.v1.DropReply
 	(*PeersRequest)(nil),       // 11: p2pfs.control.v1.PeersRequest
 	(*PeersReply)(nil),         // 12: p2pfs.control.v1.PeersReply
-	(*UnmountRequest)(nil),     // 13: p2pfs.control.v1.UnmountRequest
-	(*UnmountReply)(nil),       // 14: p2pfs.control.v1.UnmountReply
-	(*StatusReply_Node)(nil),   // 15: p2pfs.control.v1.StatusReply.Node
-	(*StatusReply_Meta)(nil),   // 16: p2pfs.control.v1.StatusReply.Meta
-	(*StatusReply_Mount)(nil),  // 17: p2pfs.control.v1.StatusReply.Mount
-	(*StatusReply_Root)(nil),   // 18: p2pfs.control.v1.StatusReply.Root
-	(*StatusReply_Cache)(nil),  // 19: p2pfs.control.v1.StatusReply.Cache
-	nil,                        // 20: p2pfs.control.v1.StatusReply.CountersEntry
-	nil,                        // 21: p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	(*StatReply_Provider)(nil), // 22: p2pfs.control.v1.StatReply.Provider
-	nil,                        // 23: p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	(*PeersReply_Peer)(nil),    // 24: p2pfs.control.v1.PeersReply.Peer
-	nil,                        // 25: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	(*CollectRequest)(nil),     // 13: p2pfs.control.v1.CollectRequest
+	(*CollectReply)(nil),       // 14: p2pfs.control.v1.CollectReply
+	(*UnmountRequest)(nil),     // 15: p2pfs.control.v1.UnmountRequest
+	(*UnmountReply)(nil),       // 16: p2pfs.control.v1.UnmountReply
+	(*StatusReply_Node)(nil),   // 17: p2pfs.control.v1.StatusReply.Node
+	(*StatusReply_Meta)(nil),   // 18: p2pfs.control.v1.StatusReply.Meta
+	(*StatusReply_Mount)(nil),  // 19: p2pfs.control.v1.StatusReply.Mount
+	(*StatusReply_Root)(nil),   // 20: p2pfs.control.v1.StatusReply.Root
+	(*StatusReply_Cache)(nil),  // 21: p2pfs.control.v1.StatusReply.Cache
+	nil,                        // 22: p2pfs.control.v1.StatusReply.CountersEntry
+	nil,                        // 23: p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	(*StatReply_Provider)(nil), // 24: p2pfs.control.v1.StatReply.Provider
+	nil,                        // 25: p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	(*PeersReply_Peer)(nil),    // 26: p2pfs.control.v1.PeersReply.Peer
+	nil,                        // 27: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
 }
 var file_node_nodepb_control_proto_depIdxs = []int32{
-	15, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
-	16, // 1: p2pfs.control.v1.StatusReply.meta:type_name -> p2pfs.control.v1.StatusReply.Meta
-	17, // 2: p2pfs.control.v1.StatusReply.mount:type_name -> p2pfs.control.v1.StatusReply.Mount
-	19, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
-	20, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
+	17, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
+	18, // 1: p2pfs.control.v1.StatusReply.meta:type_name -> p2pfs.control.v1.StatusReply.Meta
+	19, // 2: p2pfs.control.v1.StatusReply.mount:type_name -> p2pfs.control.v1.StatusReply.Mount
+	21, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
+	22, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
 	8,  // 5: p2pfs.control.v1.ListReply.items:type_name -> p2pfs.control.v1.Item
 	8,  // 6: p2pfs.control.v1.StatReply.item:type_name -> p2pfs.control.v1.Item
-	22, // 7: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
-	24, // 8: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
-	21, // 9: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	18, // 10: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
-	23, // 11: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	25, // 12: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	24, // 7: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
+	26, // 8: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
+	23, // 9: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	20, // 10: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
+	25, // 11: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	27, // 12: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
 	1,  // 13: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
 	3,  // 14: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
 	0,  // 15: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
@@ -1815,18 +2032,20 @@ var file_node_nodepb_control_proto_depIdxs = []int32{
 	0,  // 18: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
 	0,  // 19: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
 	11, // 20: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
-	13, // 21: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
-	2,  // 22: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
-	4,  // 23: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
-	5,  // 24: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
-	7,  // 25: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
-	9,  // 26: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
-	4,  // 27: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
-	10, // 28: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
-	12, // 29: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
-	14, // 30: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
-	22, // [22:31] is the sub-list for method output_type
-	13, // [13:22] is the sub-list for method input_type
+	13, // 21: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
+	15, // 22: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
+	2,  // 23: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
+	4,  // 24: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
+	5,  // 25: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
+	7,  // 26: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
+	9,  // 27: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
+	4,  // 28: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
+	10, // 29: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
+	12, // 30: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
+	14, // 31: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
+	16, // 32: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
+	23, // [23:33] is the sub-list for method output_type
+	13, // [13:23] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1843,7 +2062,7 @@ func file_node_nodepb_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_control_proto_rawDesc), len(file_node_nodepb_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

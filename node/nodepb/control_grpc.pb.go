@@ -29,6 +29,7 @@ const (
 	Control_Get_FullMethodName        = "/p2pfs.control.v1.Control/Get"
 	Control_Drop_FullMethodName       = "/p2pfs.control.v1.Control/Drop"
 	Control_Peers_FullMethodName      = "/p2pfs.control.v1.Control/Peers"
+	Control_Collect_FullMethodName    = "/p2pfs.control.v1.Control/Collect"
 	Control_Unmount_FullMethodName    = "/p2pfs.control.v1.Control/Unmount"
 )
 
@@ -45,6 +46,8 @@ type ControlClient interface {
 	Get(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Progress], error)
 	Drop(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (*DropReply, error)
 	Peers(ctx context.Context, in *PeersRequest, opts ...grpc.CallOption) (*PeersReply, error)
+	// Collect removes what this node keeps and no name stands for.
+	Collect(ctx context.Context, in *CollectRequest, opts ...grpc.CallOption) (*CollectReply, error)
 	// Unmount ends the node; the reply comes when the mount is gone.
 	Unmount(ctx context.Context, in *UnmountRequest, opts ...grpc.CallOption) (*UnmountReply, error)
 }
@@ -164,6 +167,16 @@ func (c *controlClient) Peers(ctx context.Context, in *PeersRequest, opts ...grp
 	return out, nil
 }
 
+func (c *controlClient) Collect(ctx context.Context, in *CollectRequest, opts ...grpc.CallOption) (*CollectReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CollectReply)
+	err := c.cc.Invoke(ctx, Control_Collect_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) Unmount(ctx context.Context, in *UnmountRequest, opts ...grpc.CallOption) (*UnmountReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UnmountReply)
@@ -187,6 +200,8 @@ type ControlServer interface {
 	Get(*PathRequest, grpc.ServerStreamingServer[Progress]) error
 	Drop(context.Context, *PathRequest) (*DropReply, error)
 	Peers(context.Context, *PeersRequest) (*PeersReply, error)
+	// Collect removes what this node keeps and no name stands for.
+	Collect(context.Context, *CollectRequest) (*CollectReply, error)
 	// Unmount ends the node; the reply comes when the mount is gone.
 	Unmount(context.Context, *UnmountRequest) (*UnmountReply, error)
 	mustEmbedUnimplementedControlServer()
@@ -222,6 +237,9 @@ func (UnimplementedControlServer) Drop(context.Context, *PathRequest) (*DropRepl
 }
 func (UnimplementedControlServer) Peers(context.Context, *PeersRequest) (*PeersReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Peers not implemented")
+}
+func (UnimplementedControlServer) Collect(context.Context, *CollectRequest) (*CollectReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Collect not implemented")
 }
 func (UnimplementedControlServer) Unmount(context.Context, *UnmountRequest) (*UnmountReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unmount not implemented")
@@ -370,6 +388,24 @@ func _Control_Peers_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Collect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CollectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Collect(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Collect_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Collect(ctx, req.(*CollectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Control_Unmount_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UnmountRequest)
 	if err := dec(in); err != nil {
@@ -414,6 +450,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Peers",
 			Handler:    _Control_Peers_Handler,
+		},
+		{
+			MethodName: "Collect",
+			Handler:    _Control_Collect_Handler,
 		},
 		{
 			MethodName: "Unmount",

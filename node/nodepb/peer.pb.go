@@ -257,11 +257,13 @@ func (x *Availability) GetKeeper() bool {
 	return false
 }
 
+// bind: blocks that have no sum yet are read and bound, as if they were fetched.
 type SumsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Object        []byte                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
 	First         int32                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
 	Count         int32                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Bind          bool                   `protobuf:"varint,4,opt,name=bind,proto3" json:"bind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,6 +319,13 @@ func (x *SumsRequest) GetCount() int32 {
 	return 0
 }
 
+func (x *SumsRequest) GetBind() bool {
+	if x != nil {
+		return x.Bind
+	}
+	return false
+}
+
 type SumsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Known         []byte                 `protobuf:"bytes,1,opt,name=known,proto3" json:"known,omitempty"`
@@ -369,6 +378,102 @@ func (x *SumsReply) GetSums() []uint32 {
 	return nil
 }
 
+type KeepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Object        []byte                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	Set           []byte                 `protobuf:"bytes,2,opt,name=set,proto3" json:"set,omitempty"`
+	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepRequest) Reset() {
+	*x = KeepRequest{}
+	mi := &file_node_nodepb_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepRequest) ProtoMessage() {}
+
+func (x *KeepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
+func (*KeepRequest) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *KeepRequest) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *KeepRequest) GetSet() []byte {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *KeepRequest) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+type KeepReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepReply) Reset() {
+	*x = KeepReply{}
+	mi := &file_node_nodepb_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepReply) ProtoMessage() {}
+
+func (x *KeepReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
+func (*KeepReply) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{7}
+}
+
 var File_node_nodepb_peer_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_peer_proto_rawDesc = "" +
@@ -389,18 +494,25 @@ const file_node_nodepb_peer_proto_rawDesc = "" +
 	"\fAvailability\x12\x12\n" +
 	"\x04have\x18\x01 \x01(\fR\x04have\x12\x14\n" +
 	"\x05added\x18\x02 \x03(\x05R\x05added\x12\x16\n" +
-	"\x06keeper\x18\x03 \x01(\bR\x06keeper\"Q\n" +
+	"\x06keeper\x18\x03 \x01(\bR\x06keeper\"e\n" +
 	"\vSumsRequest\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\fR\x06object\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x05R\x05first\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x05R\x05count\"5\n" +
+	"\x05count\x18\x03 \x01(\x05R\x05count\x12\x12\n" +
+	"\x04bind\x18\x04 \x01(\bR\x04bind\"5\n" +
 	"\tSumsReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\fR\x05known\x12\x12\n" +
-	"\x04sums\x18\x02 \x03(\aR\x04sums2\xcc\x01\n" +
+	"\x04sums\x18\x02 \x03(\aR\x04sums\"K\n" +
+	"\vKeepRequest\x12\x16\n" +
+	"\x06object\x18\x01 \x01(\fR\x06object\x12\x10\n" +
+	"\x03set\x18\x02 \x01(\fR\x03set\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\"\v\n" +
+	"\tKeepReply2\x8a\x02\n" +
 	"\x04Peer\x12?\n" +
 	"\x05Hello\x12\x1b.p2pfs.peer.v1.HelloRequest\x1a\x19.p2pfs.peer.v1.HelloReply\x12E\n" +
 	"\x06Follow\x12\x1c.p2pfs.peer.v1.FollowRequest\x1a\x1b.p2pfs.peer.v1.Availability0\x01\x12<\n" +
-	"\x04Sums\x12\x1a.p2pfs.peer.v1.SumsRequest\x1a\x18.p2pfs.peer.v1.SumsReplyB$Z\"github.com/p2pfs/p2pfs/node/nodepbb\x06proto3"
+	"\x04Sums\x12\x1a.p2pfs.peer.v1.SumsRequest\x1a\x18.p2pfs.peer.v1.SumsReply\x12<\n" +
+	"\x04Keep\x12\x1a.p2pfs.peer.v1.KeepRequest\x1a\x18.p2pfs.peer.v1.KeepReplyB$Z\"github.com/p2pfs/p2pfs/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_peer_proto_rawDescOnce sync.Once
@@ -414,7 +526,7 @@ func file_node_nodepb_peer_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_peer_proto_rawDescData
 }
 
-var file_node_nodepb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_node_nodepb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_node_nodepb_peer_proto_goTypes = []any{
 	(*HelloRequest)(nil),  // 0: p2pfs.peer.v1.HelloRequest
 	(*HelloReply)(nil),    // 1: p2pfs.peer.v1.HelloReply
@@ -422,16 +534,20 @@ var file_node_nodepb_peer_proto_goTypes = []any{
 	(*Availability)(nil),  // 3: p2pfs.peer.v1.Availability
 	(*SumsRequest)(nil),   // 4: p2pfs.peer.v1.SumsRequest
 	(*SumsReply)(nil),     // 5: p2pfs.peer.v1.SumsReply
+	(*KeepRequest)(nil),   // 6: p2pfs.peer.v1.KeepRequest
+	(*KeepReply)(nil),     // 7: p2pfs.peer.v1.KeepReply
 }
 var file_node_nodepb_peer_proto_depIdxs = []int32{
 	0, // 0: p2pfs.peer.v1.Peer.Hello:input_type -> p2pfs.peer.v1.HelloRequest
 	2, // 1: p2pfs.peer.v1.Peer.Follow:input_type -> p2pfs.peer.v1.FollowRequest
 	4, // 2: p2pfs.peer.v1.Peer.Sums:input_type -> p2pfs.peer.v1.SumsRequest
-	1, // 3: p2pfs.peer.v1.Peer.Hello:output_type -> p2pfs.peer.v1.HelloReply
-	3, // 4: p2pfs.peer.v1.Peer.Follow:output_type -> p2pfs.peer.v1.Availability
-	5, // 5: p2pfs.peer.v1.Peer.Sums:output_type -> p2pfs.peer.v1.SumsReply
-	3, // [3:6] is the sub-list for method output_type
-	0, // [0:3] is the sub-list for method input_type
+	6, // 3: p2pfs.peer.v1.Peer.Keep:input_type -> p2pfs.peer.v1.KeepRequest
+	1, // 4: p2pfs.peer.v1.Peer.Hello:output_type -> p2pfs.peer.v1.HelloReply
+	3, // 5: p2pfs.peer.v1.Peer.Follow:output_type -> p2pfs.peer.v1.Availability
+	5, // 6: p2pfs.peer.v1.Peer.Sums:output_type -> p2pfs.peer.v1.SumsReply
+	7, // 7: p2pfs.peer.v1.Peer.Keep:output_type -> p2pfs.peer.v1.KeepReply
+	4, // [4:8] is the sub-list for method output_type
+	0, // [0:4] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -448,7 +564,7 @@ func file_node_nodepb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_peer_proto_rawDesc), len(file_node_nodepb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	Peer_Hello_FullMethodName  = "/p2pfs.peer.v1.Peer/Hello"
 	Peer_Follow_FullMethodName = "/p2pfs.peer.v1.Peer/Follow"
 	Peer_Sums_FullMethodName   = "/p2pfs.peer.v1.Peer/Sums"
+	Peer_Keep_FullMethodName   = "/p2pfs.peer.v1.Peer/Keep"
 )
 
 // PeerClient is the client API for Peer service.
@@ -38,6 +39,10 @@ type PeerClient interface {
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Availability], error)
 	// Sums returns the checksums a keeper has bound.
 	Sums(ctx context.Context, in *SumsRequest, opts ...grpc.CallOption) (*SumsReply, error)
+	// Keep makes a node that holds all of an object a keeper of it: when it
+	// answers, it is one, and the store says so. FailedPrecondition: it does not
+	// hold all of it, or is giving it up itself.
+	Keep(ctx context.Context, in *KeepRequest, opts ...grpc.CallOption) (*KeepReply, error)
 }
 
 type peerClient struct {
@@ -87,6 +92,16 @@ func (c *peerClient) Sums(ctx context.Context, in *SumsRequest, opts ...grpc.Cal
 	return out, nil
 }
 
+func (c *peerClient) Keep(ctx context.Context, in *KeepRequest, opts ...grpc.CallOption) (*KeepReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeepReply)
+	err := c.cc.Invoke(ctx, Peer_Keep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -97,6 +112,10 @@ type PeerServer interface {
 	Follow(*FollowRequest, grpc.ServerStreamingServer[Availability]) error
 	// Sums returns the checksums a keeper has bound.
 	Sums(context.Context, *SumsRequest) (*SumsReply, error)
+	// Keep makes a node that holds all of an object a keeper of it: when it
+	// answers, it is one, and the store says so. FailedPrecondition: it does not
+	// hold all of it, or is giving it up itself.
+	Keep(context.Context, *KeepRequest) (*KeepReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -115,6 +134,9 @@ func (UnimplementedPeerServer) Follow(*FollowRequest, grpc.ServerStreamingServer
 }
 func (UnimplementedPeerServer) Sums(context.Context, *SumsRequest) (*SumsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sums not implemented")
+}
+func (UnimplementedPeerServer) Keep(context.Context, *KeepRequest) (*KeepReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Keep not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -184,6 +206,24 @@ func _Peer_Sums_Handler(srv interface{}, ctx context.Context, dec func(interface
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Keep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Keep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Keep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Keep(ctx, req.(*KeepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -198,6 +238,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Sums",
 			Handler:    _Peer_Sums_Handler,
+		},
+		{
+			MethodName: "Keep",
+			Handler:    _Peer_Keep_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
