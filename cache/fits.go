@@ -1,0 +1,25 @@
+package cache
+
+import "context"
+
+// Room returns how many bytes of objects that are not here yet could be
+// stored, if all that may be evicted were: in all, and of one object, which
+// lies on one root. Before the start's scan is over it waits for it.
+func (c *Cache) Room(ctx context.Context) (total, one int64, err error) {
+	if err := c.scan(ctx); err != nil {
+		return 0, 0, err
+	}
+	for _, r := range c.roots {
+		if !r.usable() {
+			continue
+		}
+		room := max(r.askFree()+c.evictableOn(r), 0)
+		total += room
+		one = max(one, room)
+	}
+	if limit := c.cfg.Size; limit > 0 {
+		left := max(limit-c.used.Load()+c.evictableOn(nil), 0)
+		total, one = min(total, left), min(one, left)
+	}
+	return total, one, nil
+}
