@@ -77,6 +77,58 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{0}
 }
 
+type Outcome int32
+
+const (
+	Outcome_OUTCOME_UNSPECIFIED Outcome = 0
+	Outcome_OUTCOME_OPEN        Outcome = 1
+	Outcome_OUTCOME_DONE        Outcome = 2
+	Outcome_OUTCOME_ABORTED     Outcome = 3
+)
+
+// Enum value maps for Outcome.
+var (
+	Outcome_name = map[int32]string{
+		0: "OUTCOME_UNSPECIFIED",
+		1: "OUTCOME_OPEN",
+		2: "OUTCOME_DONE",
+		3: "OUTCOME_ABORTED",
+	}
+	Outcome_value = map[string]int32{
+		"OUTCOME_UNSPECIFIED": 0,
+		"OUTCOME_OPEN":        1,
+		"OUTCOME_DONE":        2,
+		"OUTCOME_ABORTED":     3,
+	}
+)
+
+func (x Outcome) Enum() *Outcome {
+	p := new(Outcome)
+	*p = x
+	return p
+}
+
+func (x Outcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Outcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_meta_metapb_meta_proto_enumTypes[1].Descriptor()
+}
+
+func (Outcome) Type() protoreflect.EnumType {
+	return &file_meta_metapb_meta_proto_enumTypes[1]
+}
+
+func (x Outcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Outcome.Descriptor instead.
+func (Outcome) EnumDescriptor() ([]byte, []int) {
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{1}
+}
+
 type SumKind int32
 
 const (
@@ -113,11 +165,11 @@ func (x SumKind) String() string {
 }
 
 func (SumKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_meta_metapb_meta_proto_enumTypes[1].Descriptor()
+	return file_meta_metapb_meta_proto_enumTypes[2].Descriptor()
 }
 
 func (SumKind) Type() protoreflect.EnumType {
-	return &file_meta_metapb_meta_proto_enumTypes[1]
+	return &file_meta_metapb_meta_proto_enumTypes[2]
 }
 
 func (x SumKind) Number() protoreflect.EnumNumber {
@@ -126,7 +178,7 @@ func (x SumKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SumKind.Descriptor instead.
 func (SumKind) EnumDescriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{1}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{2}
 }
 
 // Store is written once, when a cluster is made.
@@ -139,6 +191,7 @@ type Store struct {
 	Secret        []byte                 `protobuf:"bytes,5,opt,name=secret,proto3" json:"secret,omitempty"`                         // 32 bytes; tokens between nodes are derived from it
 	Epoch         []byte                 `protobuf:"bytes,6,opt,name=epoch,proto3" json:"epoch,omitempty"`                           // 16 bytes; another one means another history
 	ChunkSize     int64                  `protobuf:"varint,7,opt,name=chunk_size,json=chunkSize,proto3" json:"chunk_size,omitempty"` // default for new objects, bytes
+	Epochs        [][]byte               `protobuf:"bytes,8,rep,name=epochs,proto3" json:"epochs,omitempty"`                         // earlier ones, the first first; empty: the store was never lost
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -222,6 +275,13 @@ func (x *Store) GetChunkSize() int64 {
 	return 0
 }
 
+func (x *Store) GetEpochs() [][]byte {
+	if x != nil {
+		return x.Epochs
+	}
+	return nil
+}
+
 // Entry is a name in a directory: field <name> of slot d/<dir>.
 type Entry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -232,14 +292,17 @@ type Entry struct {
 	Gid           uint32                 `protobuf:"varint,5,opt,name=gid,proto3" json:"gid,omitempty"`
 	MtimeNs       int64                  `protobuf:"fixed64,6,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"`
 	CtimeNs       int64                  `protobuf:"fixed64,7,opt,name=ctime_ns,json=ctimeNs,proto3" json:"ctime_ns,omitempty"`
-	Size          int64                  `protobuf:"varint,8,opt,name=size,proto3" json:"size,omitempty"`                             // bytes
-	Object        []byte                 `protobuf:"bytes,9,opt,name=object,proto3" json:"object,omitempty"`                          // 16 bytes; absent for an empty file
-	Offset        int64                  `protobuf:"varint,10,opt,name=offset,proto3" json:"offset,omitempty"`                        // of the file's first byte in the object; 0 today
-	Set           []byte                 `protobuf:"bytes,11,opt,name=set,proto3" json:"set,omitempty"`                               // 16 bytes
-	ChunkSize     int64                  `protobuf:"varint,12,opt,name=chunk_size,json=chunkSize,proto3" json:"chunk_size,omitempty"` // 0: the store's default
-	BlockSize     int64                  `protobuf:"varint,13,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"` // 0: 4 MiB
-	Target        []byte                 `protobuf:"bytes,14,opt,name=target,proto3" json:"target,omitempty"`                         // of a symlink, byte for byte
-	Sparse        bool                   `protobuf:"varint,15,opt,name=sparse,proto3" json:"sparse,omitempty"`                        // the object record lists zero blocks
+	Size          int64                  `protobuf:"varint,8,opt,name=size,proto3" json:"size,omitempty"`                                         // bytes
+	Object        []byte                 `protobuf:"bytes,9,opt,name=object,proto3" json:"object,omitempty"`                                      // 16 bytes; absent for an empty file
+	Offset        int64                  `protobuf:"varint,10,opt,name=offset,proto3" json:"offset,omitempty"`                                    // of the file's first byte in the object; 0 today
+	Set           []byte                 `protobuf:"bytes,11,opt,name=set,proto3" json:"set,omitempty"`                                           // 16 bytes
+	ChunkSize     int64                  `protobuf:"varint,12,opt,name=chunk_size,json=chunkSize,proto3" json:"chunk_size,omitempty"`             // 0: the store's default
+	BlockSize     int64                  `protobuf:"varint,13,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`             // 0: 4 MiB
+	Target        []byte                 `protobuf:"bytes,14,opt,name=target,proto3" json:"target,omitempty"`                                     // of a symlink, byte for byte
+	Sparse        bool                   `protobuf:"varint,15,opt,name=sparse,proto3" json:"sparse,omitempty"`                                    // the object record lists zero blocks
+	Move          *Move                  `protobuf:"bytes,16,opt,name=move,proto3" json:"move,omitempty"`                                         // under way to another directory; who meets it finishes it
+	OriginEpoch   []byte                 `protobuf:"bytes,17,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"`        // it was written in; absent: in the store's first one
+	OriginVersion uint64                 `protobuf:"varint,18,opt,name=origin_version,json=originVersion,proto3" json:"origin_version,omitempty"` // it had there; 0: it was written into this store, and has the record's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -379,6 +442,291 @@ func (x *Entry) GetSparse() bool {
 	return false
 }
 
+func (x *Entry) GetMove() *Move {
+	if x != nil {
+		return x.Move
+	}
+	return nil
+}
+
+func (x *Entry) GetOriginEpoch() []byte {
+	if x != nil {
+		return x.OriginEpoch
+	}
+	return nil
+}
+
+func (x *Entry) GetOriginVersion() uint64 {
+	if x != nil {
+		return x.OriginVersion
+	}
+	return 0
+}
+
+// Gone is field "/gone/<name>" of slot d/<dir>: the name was removed, and what is
+// older does not come back. Only stores with earlier epochs have such records.
+type Gone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OriginEpoch   []byte                 `protobuf:"bytes,1,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"` // as in Entry
+	OriginVersion uint64                 `protobuf:"varint,2,opt,name=origin_version,json=originVersion,proto3" json:"origin_version,omitempty"`
+	AtS           int64                  `protobuf:"fixed64,3,opt,name=at_s,json=atS,proto3" json:"at_s,omitempty"` // when it was written, seconds since 1970; says when it may be cleaned
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gone) Reset() {
+	*x = Gone{}
+	mi := &file_meta_metapb_meta_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gone) ProtoMessage() {}
+
+func (x *Gone) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_meta_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gone.ProtoReflect.Descriptor instead.
+func (*Gone) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Gone) GetOriginEpoch() []byte {
+	if x != nil {
+		return x.OriginEpoch
+	}
+	return nil
+}
+
+func (x *Gone) GetOriginVersion() uint64 {
+	if x != nil {
+		return x.OriginVersion
+	}
+	return 0
+}
+
+func (x *Gone) GetAtS() int64 {
+	if x != nil {
+		return x.AtS
+	}
+	return 0
+}
+
+// Move says in the entry of its source where an entry is being moved to.
+type Move struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           uint64                 `protobuf:"fixed64,1,opt,name=dir,proto3" json:"dir,omitempty"` // the target's directory
+	Name          []byte                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Tx            []byte                 `protobuf:"bytes,3,opt,name=tx,proto3" json:"tx,omitempty"`            // 16 random bytes: names the Decision in the target's slot
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of the entry it replaces; 0: the name is free
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_meta_metapb_meta_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_meta_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Move) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Move) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Move) GetTx() []byte {
+	if x != nil {
+		return x.Tx
+	}
+	return nil
+}
+
+func (x *Move) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// Decision is field "/tx/<tx in hex>" of the slot of a move's target. It is
+// written before the move is begun and removed after it is over; where there is
+// none, a move has not happened and will not.
+type Decision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           uint64                 `protobuf:"fixed64,1,opt,name=dir,proto3" json:"dir,omitempty"` // the source
+	Name          []byte                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Outcome       Outcome                `protobuf:"varint,3,opt,name=outcome,proto3,enum=p2pfs.meta.v1.Outcome" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decision) Reset() {
+	*x = Decision{}
+	mi := &file_meta_metapb_meta_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decision) ProtoMessage() {}
+
+func (x *Decision) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_meta_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
+func (*Decision) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Decision) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Decision) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Decision) GetOutcome() Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return Outcome_OUTCOME_UNSPECIFIED
+}
+
+// DirMove is field "move" of slot lock/dirs: the last move of a directory to
+// another one. Its field "." is a leased record of 16 random bytes.
+type DirMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tx            []byte                 `protobuf:"bytes,1,opt,name=tx,proto3" json:"tx,omitempty"`
+	FromDir       uint64                 `protobuf:"fixed64,2,opt,name=from_dir,json=fromDir,proto3" json:"from_dir,omitempty"`
+	FromName      []byte                 `protobuf:"bytes,3,opt,name=from_name,json=fromName,proto3" json:"from_name,omitempty"`
+	ToDir         uint64                 `protobuf:"fixed64,4,opt,name=to_dir,json=toDir,proto3" json:"to_dir,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DirMove) Reset() {
+	*x = DirMove{}
+	mi := &file_meta_metapb_meta_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DirMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DirMove) ProtoMessage() {}
+
+func (x *DirMove) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_meta_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DirMove.ProtoReflect.Descriptor instead.
+func (*DirMove) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DirMove) GetTx() []byte {
+	if x != nil {
+		return x.Tx
+	}
+	return nil
+}
+
+func (x *DirMove) GetFromDir() uint64 {
+	if x != nil {
+		return x.FromDir
+	}
+	return 0
+}
+
+func (x *DirMove) GetFromName() []byte {
+	if x != nil {
+		return x.FromName
+	}
+	return nil
+}
+
+func (x *DirMove) GetToDir() uint64 {
+	if x != nil {
+		return x.ToDir
+	}
+	return 0
+}
+
 // Dir is the "." record of a directory, in the directory's own slot.
 type Dir struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -388,13 +736,14 @@ type Dir struct {
 	Uid           uint32                 `protobuf:"varint,4,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid           uint32                 `protobuf:"varint,5,opt,name=gid,proto3" json:"gid,omitempty"`
 	MtimeNs       int64                  `protobuf:"fixed64,6,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"`
+	CtimeNs       int64                  `protobuf:"fixed64,7,opt,name=ctime_ns,json=ctimeNs,proto3" json:"ctime_ns,omitempty"` // 0: as mtime_ns
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Dir) Reset() {
 	*x = Dir{}
-	mi := &file_meta_metapb_meta_proto_msgTypes[2]
+	mi := &file_meta_metapb_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +755,7 @@ func (x *Dir) String() string {
 func (*Dir) ProtoMessage() {}
 
 func (x *Dir) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_meta_proto_msgTypes[2]
+	mi := &file_meta_metapb_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +768,7 @@ func (x *Dir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dir.ProtoReflect.Descriptor instead.
 func (*Dir) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{2}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Dir) GetParent() uint64 {
@@ -464,8 +813,15 @@ func (x *Dir) GetMtimeNs() int64 {
 	return 0
 }
 
-// Object is field "." of slot o/<object>; only objects of more than one block
-// have one.
+func (x *Dir) GetCtimeNs() int64 {
+	if x != nil {
+		return x.CtimeNs
+	}
+	return 0
+}
+
+// Object is field "." of slot o/<object>. Objects of more than one block have
+// one; one of a single block gets it when it is renamed or found damaged.
 type Object struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Set           []byte                 `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
@@ -485,7 +841,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_meta_metapb_meta_proto_msgTypes[3]
+	mi := &file_meta_metapb_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +853,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_meta_proto_msgTypes[3]
+	mi := &file_meta_metapb_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +866,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{3}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Object) GetSet() []byte {
@@ -602,7 +958,7 @@ type Reference struct {
 
 func (x *Reference) Reset() {
 	*x = Reference{}
-	mi := &file_meta_metapb_meta_proto_msgTypes[4]
+	mi := &file_meta_metapb_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +970,7 @@ func (x *Reference) String() string {
 func (*Reference) ProtoMessage() {}
 
 func (x *Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_meta_proto_msgTypes[4]
+	mi := &file_meta_metapb_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +983,7 @@ func (x *Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reference.ProtoReflect.Descriptor instead.
 func (*Reference) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{4}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Reference) GetDir() uint64 {
@@ -664,7 +1020,7 @@ type SumGroup struct {
 
 func (x *SumGroup) Reset() {
 	*x = SumGroup{}
-	mi := &file_meta_metapb_meta_proto_msgTypes[5]
+	mi := &file_meta_metapb_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +1032,7 @@ func (x *SumGroup) String() string {
 func (*SumGroup) ProtoMessage() {}
 
 func (x *SumGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_meta_proto_msgTypes[5]
+	mi := &file_meta_metapb_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +1045,7 @@ func (x *SumGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumGroup.ProtoReflect.Descriptor instead.
 func (*SumGroup) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SumGroup) GetKnown() []byte {
@@ -724,7 +1080,7 @@ type Provider struct {
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_meta_metapb_meta_proto_msgTypes[6]
+	mi := &file_meta_metapb_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +1092,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_meta_proto_msgTypes[6]
+	mi := &file_meta_metapb_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +1105,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{6}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Provider) GetKeeper() bool {
@@ -785,7 +1141,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_meta_metapb_meta_proto_msgTypes[7]
+	mi := &file_meta_metapb_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +1153,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_meta_proto_msgTypes[7]
+	mi := &file_meta_metapb_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +1166,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{7}
+	return file_meta_metapb_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Node) GetId() []byte {
@@ -887,7 +1243,7 @@ var File_meta_metapb_meta_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x16meta/metapb/meta.proto\x12\rp2pfs.meta.v1\"\xc9\x01\n" +
+	"\x16meta/metapb/meta.proto\x12\rp2pfs.meta.v1\"\xe1\x01\n" +
 	"\x05Store\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1d\n" +
 	"\n" +
@@ -899,7 +1255,8 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x06secret\x18\x05 \x01(\fR\x06secret\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\fR\x05epoch\x12\x1d\n" +
 	"\n" +
-	"chunk_size\x18\a \x01(\x03R\tchunkSize\"\xf8\x02\n" +
+	"chunk_size\x18\a \x01(\x03R\tchunkSize\x12\x16\n" +
+	"\x06epochs\x18\b \x03(\fR\x06epochs\"\xeb\x03\n" +
 	"\x05Entry\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.p2pfs.meta.v1.KindR\x04kind\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x06R\x05inode\x12\x12\n" +
@@ -918,14 +1275,36 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\n" +
 	"block_size\x18\r \x01(\x03R\tblockSize\x12\x16\n" +
 	"\x06target\x18\x0e \x01(\fR\x06target\x12\x16\n" +
-	"\x06sparse\x18\x0f \x01(\bR\x06sparse\"\x84\x01\n" +
+	"\x06sparse\x18\x0f \x01(\bR\x06sparse\x12'\n" +
+	"\x04move\x18\x10 \x01(\v2\x13.p2pfs.meta.v1.MoveR\x04move\x12!\n" +
+	"\forigin_epoch\x18\x11 \x01(\fR\voriginEpoch\x12%\n" +
+	"\x0eorigin_version\x18\x12 \x01(\x04R\roriginVersion\"c\n" +
+	"\x04Gone\x12!\n" +
+	"\forigin_epoch\x18\x01 \x01(\fR\voriginEpoch\x12%\n" +
+	"\x0eorigin_version\x18\x02 \x01(\x04R\roriginVersion\x12\x11\n" +
+	"\x04at_s\x18\x03 \x01(\x10R\x03atS\"V\n" +
+	"\x04Move\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\x06R\x03dir\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\fR\x04name\x12\x0e\n" +
+	"\x02tx\x18\x03 \x01(\fR\x02tx\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\"b\n" +
+	"\bDecision\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\x06R\x03dir\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\fR\x04name\x120\n" +
+	"\aoutcome\x18\x03 \x01(\x0e2\x16.p2pfs.meta.v1.OutcomeR\aoutcome\"h\n" +
+	"\aDirMove\x12\x0e\n" +
+	"\x02tx\x18\x01 \x01(\fR\x02tx\x12\x19\n" +
+	"\bfrom_dir\x18\x02 \x01(\x06R\afromDir\x12\x1b\n" +
+	"\tfrom_name\x18\x03 \x01(\fR\bfromName\x12\x15\n" +
+	"\x06to_dir\x18\x04 \x01(\x06R\x05toDir\"\x9f\x01\n" +
 	"\x03Dir\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x06R\x06parent\x12\x12\n" +
 	"\x04dead\x18\x02 \x01(\bR\x04dead\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x10\n" +
 	"\x03uid\x18\x04 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x05 \x01(\rR\x03gid\x12\x19\n" +
-	"\bmtime_ns\x18\x06 \x01(\x10R\amtimeNs\"\xd3\x02\n" +
+	"\bmtime_ns\x18\x06 \x01(\x10R\amtimeNs\x12\x19\n" +
+	"\bctime_ns\x18\a \x01(\x10R\actimeNs\"\xd3\x02\n" +
 	"\x06Object\x12\x10\n" +
 	"\x03set\x18\x01 \x01(\fR\x03set\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x1d\n" +
@@ -974,7 +1353,12 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_FILE\x10\x01\x12\f\n" +
 	"\bKIND_DIR\x10\x02\x12\x10\n" +
-	"\fKIND_SYMLINK\x10\x03*a\n" +
+	"\fKIND_SYMLINK\x10\x03*[\n" +
+	"\aOutcome\x12\x17\n" +
+	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fOUTCOME_OPEN\x10\x01\x12\x10\n" +
+	"\fOUTCOME_DONE\x10\x02\x12\x13\n" +
+	"\x0fOUTCOME_ABORTED\x10\x03*a\n" +
 	"\aSumKind\x12\x18\n" +
 	"\x14SUM_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSUM_KIND_CRC32C\x10\x01\x12\x11\n" +
@@ -993,31 +1377,38 @@ func file_meta_metapb_meta_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_meta_proto_rawDescData
 }
 
-var file_meta_metapb_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_meta_metapb_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_meta_metapb_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_meta_metapb_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_meta_metapb_meta_proto_goTypes = []any{
 	(Kind)(0),         // 0: p2pfs.meta.v1.Kind
-	(SumKind)(0),      // 1: p2pfs.meta.v1.SumKind
-	(*Store)(nil),     // 2: p2pfs.meta.v1.Store
-	(*Entry)(nil),     // 3: p2pfs.meta.v1.Entry
-	(*Dir)(nil),       // 4: p2pfs.meta.v1.Dir
-	(*Object)(nil),    // 5: p2pfs.meta.v1.Object
-	(*Reference)(nil), // 6: p2pfs.meta.v1.Reference
-	(*SumGroup)(nil),  // 7: p2pfs.meta.v1.SumGroup
-	(*Provider)(nil),  // 8: p2pfs.meta.v1.Provider
-	(*Node)(nil),      // 9: p2pfs.meta.v1.Node
-	nil,               // 10: p2pfs.meta.v1.Node.AddrsEntry
+	(Outcome)(0),      // 1: p2pfs.meta.v1.Outcome
+	(SumKind)(0),      // 2: p2pfs.meta.v1.SumKind
+	(*Store)(nil),     // 3: p2pfs.meta.v1.Store
+	(*Entry)(nil),     // 4: p2pfs.meta.v1.Entry
+	(*Gone)(nil),      // 5: p2pfs.meta.v1.Gone
+	(*Move)(nil),      // 6: p2pfs.meta.v1.Move
+	(*Decision)(nil),  // 7: p2pfs.meta.v1.Decision
+	(*DirMove)(nil),   // 8: p2pfs.meta.v1.DirMove
+	(*Dir)(nil),       // 9: p2pfs.meta.v1.Dir
+	(*Object)(nil),    // 10: p2pfs.meta.v1.Object
+	(*Reference)(nil), // 11: p2pfs.meta.v1.Reference
+	(*SumGroup)(nil),  // 12: p2pfs.meta.v1.SumGroup
+	(*Provider)(nil),  // 13: p2pfs.meta.v1.Provider
+	(*Node)(nil),      // 14: p2pfs.meta.v1.Node
+	nil,               // 15: p2pfs.meta.v1.Node.AddrsEntry
 }
 var file_meta_metapb_meta_proto_depIdxs = []int32{
 	0,  // 0: p2pfs.meta.v1.Entry.kind:type_name -> p2pfs.meta.v1.Kind
-	1,  // 1: p2pfs.meta.v1.Object.sum_kind:type_name -> p2pfs.meta.v1.SumKind
-	6,  // 2: p2pfs.meta.v1.Object.references:type_name -> p2pfs.meta.v1.Reference
-	10, // 3: p2pfs.meta.v1.Node.addrs:type_name -> p2pfs.meta.v1.Node.AddrsEntry
-	4,  // [4:4] is the sub-list for method output_type
-	4,  // [4:4] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	6,  // 1: p2pfs.meta.v1.Entry.move:type_name -> p2pfs.meta.v1.Move
+	1,  // 2: p2pfs.meta.v1.Decision.outcome:type_name -> p2pfs.meta.v1.Outcome
+	2,  // 3: p2pfs.meta.v1.Object.sum_kind:type_name -> p2pfs.meta.v1.SumKind
+	11, // 4: p2pfs.meta.v1.Object.references:type_name -> p2pfs.meta.v1.Reference
+	15, // 5: p2pfs.meta.v1.Node.addrs:type_name -> p2pfs.meta.v1.Node.AddrsEntry
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_meta_proto_init() }
@@ -1030,8 +1421,8 @@ func file_meta_metapb_meta_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_meta_proto_rawDesc), len(file_meta_metapb_meta_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   9,
+			NumEnums:      3,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
