@@ -444,7 +444,7 @@ func FuzzRecord(f *testing.F) {
 	o := object(9 * bs)
 	zero := chunk.NewBitmap(9)
 	zero.Set(8)
-	f.Add(record{obj: o, path: "/a\xff\n", id: Identity{Size: 1, MtimeNs: -2, CtimeNs: 3, Ino: 4, Dev: 5}, zero: zero, damaged: "x"}.encode())
+	f.Add(record{obj: o, path: "/a\xff\n", id: Identity{Size: 1, MtimeNs: -2, CtimeNs: 3, Ino: 4, Dev: 5}, zero: zero, damaged: "x", note: "n\x00"}.encode())
 	f.Add(record{obj: o, path: "/a"}.encode())
 	f.Add([]byte{recordVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -456,7 +456,7 @@ func FuzzRecord(f *testing.F) {
 				return
 			}
 			r = record{obj: o}
-			if err := r.decodeTail(b[recordHead:]); err != nil {
+			if err := r.decodeTail(b[recordHead:], recordParts); err != nil {
 				require.ErrorIs(t, err, errRecord)
 			}
 			return

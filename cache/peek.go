@@ -17,6 +17,7 @@ type Info struct {
 	Path       string // of the registered file
 	LocalBytes int64  // bytes present, zero blocks included
 	Damaged    string // why the object is no longer served; empty: it is
+	Note       string // of whoever registered it
 }
 
 // SetInfo is what to tell the registry about a set of which something is here.

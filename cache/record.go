@@ -16,10 +16,16 @@ type record struct {
 	id      Identity
 	zero    chunk.Bitmap // length 0: no block is known to be zero
 	damaged string
+	note    string // the caller's
 }
 
-// recordVersion is the first byte of every record. A reader refuses others.
-const recordVersion = 1
+// recordVersion is the first byte of every record. Records of version 1 have no
+// note; a reader refuses all others.
+const (
+	recordVersion     = 2
+	recordWithoutNote = 1
+	recordParts       = 4
+)
 
 var errRecord = errors.New("unreadable record of a registered file")
 
@@ -38,7 +44,7 @@ func (r record) encode() []byte {
 		b = le.AppendUint64(b, n)
 	}
 	b = append(b, boolByte(r.obj.Sparse))
-	for _, s := range [][]byte{[]byte(r.path), r.zero.Bytes(), []byte(r.damaged)} {
+	for _, s := range [recordParts][]byte{[]byte(r.path), r.zero.Bytes(), []byte(r.damaged), []byte(r.note)} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
@@ -65,7 +71,12 @@ func decodeRecord(b []byte) (record, error) {
 	if le.Uint32(b[len(body):]) != chunk.Sum(body) {
 		return record{}, fmt.Errorf("%w: checksum", errRecord)
 	}
-	if body[0] != recordVersion {
+	parts := recordParts
+	switch body[0] {
+	case recordVersion:
+	case recordWithoutNote:
+		parts--
+	default:
 		return record{}, fmt.Errorf("%w: version %d", errRecord, body[0])
 	}
 	var r record
@@ -81,23 +92,23 @@ func decodeRecord(b []byte) (record, error) {
 	if err := r.obj.Validate(); err != nil {
 		return record{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	return r, r.decodeTail(body[recordHead:])
+	return r, r.decodeTail(body[recordHead:], parts)
 }
 
-func (r *record) decodeTail(b []byte) error {
-	var parts [3][]byte
-	for i := range parts {
-		n, k := binary.Uvarint(b)
-		if k <= 0 || n > uint64(len(b)-k) {
+func (r *record) decodeTail(b []byte, n int) error {
+	var parts [recordParts][]byte
+	for i := range parts[:n] {
+		size, k := binary.Uvarint(b)
+		if k <= 0 || size > uint64(len(b)-k) {
 			return fmt.Errorf("%w: cut short", errRecord)
 		}
-		parts[i] = b[k : k+int(n)]
-		b = b[k+int(n):]
+		parts[i] = b[k : k+int(size)]
+		b = b[k+int(size):]
 	}
 	if len(b) != 0 {
 		return fmt.Errorf("%w: %d bytes too many", errRecord, len(b))
 	}
-	r.path, r.damaged = string(parts[0]), string(parts[2])
+	r.path, r.damaged, r.note = string(parts[0]), string(parts[2]), string(parts[3])
 	if len(parts[1]) > 0 {
 		zero, err := chunk.BitmapFrom(append([]byte(nil), parts[1]...), r.obj.Blocks())
 		if err != nil {

@@ -17,6 +17,7 @@ type Source struct {
 	Path   string       // absolute; symbolic links in it are resolved now, once
 	ID     Identity     // of the file that was examined
 	Zero   chunk.Bitmap // blocks known to be zero; length 0: none
+	Note   string       // the caller's, told by Info; may be any bytes
 }
 
 // RegisterInPlace makes this node the source of files where they lie. All are
@@ -57,7 +58,7 @@ func (s Source) record(res resolver) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	return record{obj: s.Object, path: path, id: s.ID, zero: s.Zero}, nil
+	return record{obj: s.Object, path: path, id: s.ID, zero: s.Zero, note: s.Note}, nil
 }
 
 // write stores records in one transaction and forgets what memory knew of

@@ -96,7 +96,7 @@ func (s *source) Close() error {
 func (r record) info() Info {
 	return Info{
 		Object: r.obj, Complete: true, InPlace: true, Keeper: true,
-		Path: r.path, LocalBytes: r.obj.Size, Damaged: r.damaged,
+		Path: r.path, LocalBytes: r.obj.Size, Damaged: r.damaged, Note: r.note,
 	}
 }
 
