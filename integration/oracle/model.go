@@ -1,0 +1,232 @@
+package oracle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Model is all that the cluster may be in, and what is known of it for sure:
+// which nodes run, and whom they reach.
+type Model struct {
+	worlds []*World
+
+	Up    Nodes // whose daemon runs
+	Store Nodes // whose network to the store is whole
+	Peers Nodes // whose network to other nodes is whole
+	Lives bool  // the store runs
+
+	// As it was when a node was last seen to know every name; nil if it is
+	// not cut off. From then on it goes by what it knew.
+	knew [Size]*World
+	seen *World
+}
+
+// NewModel is a cluster that is up and empty.
+func NewModel() *Model {
+	w := newWorld()
+	return &Model{worlds: []*World{w}, Up: All, Store: All, Peers: All, Lives: true, seen: w}
+}
+
+// outcome is one thing that a step may do.
+type outcome struct {
+	world  *World
+	result Result
+}
+
+// Connected are the nodes that run and reach the store.
+func (m *Model) Connected() Nodes {
+	if !m.Lives {
+		return 0
+	}
+	return m.Up & m.Store
+}
+
+// reach are the nodes that a node can fetch from, itself included.
+func (m *Model) reach(n Node) Nodes {
+	if !m.Peers.Has(n) {
+		return 1 << n & m.Up
+	}
+	return m.Up & m.Peers
+}
+
+// Take tells the model what a step did. An error says that no allowed world
+// explains it.
+func (m *Model) Take(s Step, r Result) error {
+	var next []*World
+	var allowed []Result
+	for _, w := range m.worlds {
+		for _, o := range m.outcomes(w, s) {
+			allowed = append(allowed, o.result)
+			if o.result == r {
+				next = append(next, o.world)
+			}
+		}
+	}
+	if len(next) == 0 {
+		slices.Sort(allowed)
+		return fmt.Errorf("it ended with %q, allowed is %q", r, slices.Compact(allowed))
+	}
+	m.worlds = distinct(next)
+	m.fault(s)
+	return nil
+}
+
+func distinct(worlds []*World) []*World {
+	byKey := map[string]*World{}
+	for _, w := range worlds {
+		byKey[w.key()] = w
+	}
+	if len(byKey) == len(worlds) {
+		return worlds
+	}
+	return slices.Collect(maps.Values(byKey))
+}
+
+// outcomes are all that a step may do in one world.
+func (m *Model) outcomes(w *World, s Step) []outcome {
+	switch s.Do {
+	case Mkdir, Rmdir, Unlink, Rename, Symlink, Chmod, Utimens:
+		next, r := w.natural(s)
+		return m.far(s.Node, w, next, r)
+	case Publish, Overwrite, Append, Patch, Truncate, Save:
+		next, r := w.written(s, s.Node)
+		return m.farWrite(s, w, next, r)
+	case Torn:
+		return m.torn(w, s)
+	case Race:
+		return m.race(w, s)
+	case Register:
+		next, r := w.registered(s)
+		return m.farCommand(s.Node, w, next, r)
+	case Unregister:
+		next, r := w.unregistered(s)
+		return m.farCommand(s.Node, w, next, r)
+	case Drop:
+		var all []outcome
+		for _, o := range w.dropped(s, m.reach(s.Node)&m.Connected()) {
+			all = append(all, m.farCommand(s.Node, w, o.world, o.result)...)
+		}
+		return all
+	case Recover:
+		return w.recovered(s)
+	case RestartEmpty:
+		return []outcome{{w.emptied(s.Node), Done}}
+	}
+	return []outcome{{w, Done}}
+}
+
+// far is a change by a node that may be cut off from the store (O2).
+func (m *Model) far(n Node, w, next *World, r Result) []outcome {
+	if m.Connected().Has(n) {
+		return []outcome{{next, r}}
+	}
+	if r != Done {
+		return []outcome{{w, r}, {w, EIO}}
+	}
+	return []outcome{{w, EIO}, {next, EIO}}
+}
+
+// farCommand is far for a command, which has no errno.
+func (m *Model) farCommand(n Node, w, next *World, r Result) []outcome {
+	all := m.far(n, w, next, r)
+	for i := range all {
+		if all[i].result != Done {
+			all[i].result = Refused
+		}
+	}
+	return all
+}
+
+// farWrite is far for a file (O3): what could not be published is left.
+func (m *Model) farWrite(s Step, w, next *World, r Result) []outcome {
+	all := m.far(s.Node, w, next, r)
+	if r != Done || m.Connected().Has(s.Node) {
+		return all
+	}
+	l := Left{Data: next.names[s.Path].Data, Maybe: true}
+	for i := range all {
+		all[i].world = all[i].world.leave(s.Node, s.Path, l)
+	}
+	return all
+}
+
+// torn is an overwrite whose daemon dies at some time: done is done (C1), else
+// the name is the old or the new, and what was written may be left (C2, C3).
+func (m *Model) torn(w *World, s Step) []outcome {
+	next, r := w.written(s, s.Node)
+	if r != Done {
+		return []outcome{{w, r}, {w, Broken}}
+	}
+	l := Left{Data: next.names[s.Path].Data, Maybe: true}
+	return []outcome{{next, Done}, {w.leave(s.Node, s.Path, l), Broken}, {next.leave(s.Node, s.Path, l), Broken}}
+}
+
+// race is two writers of one file: the last to publish wins, whole (W7).
+func (m *Model) race(w *World, s Step) []outcome {
+	one, r := w.written(s, s.Node)
+	if r != Done {
+		return []outcome{{w, r}}
+	}
+	s.Seed++
+	two, _ := w.written(s, s.Other)
+	return []outcome{{one, Done}, {two, Done}}
+}
+
+// recovered is a node's leftovers published or thrown away.
+func (w *World) recovered(s Step) []outcome {
+	gone := w.copy()
+	l, ok := gone.left[s.Node][s.Path]
+	delete(gone.left[s.Node], s.Path)
+	if !ok {
+		return []outcome{{gone, Done}}
+	}
+	if s.Mode == 0 {
+		return []outcome{{gone, Done}}
+	}
+	published := gone.with(s.Path, &Entry{
+		Kind: File, Mode: 0o644, Data: l.Data,
+		Keepers: 1 << s.Node, Whole: 1 << s.Node, None: All.Without(s.Node),
+	})
+	if l.Maybe {
+		return []outcome{{gone, Done}, {published, Done}}
+	}
+	return []outcome{{published, Done}}
+}
+
+// fault takes in what a step changes of the conditions.
+func (m *Model) fault(s Step) {
+	before := m.Connected()
+	switch s.Do {
+	case Kill, Torn:
+		m.Up = m.Up.Without(s.Node)
+	case Restart, RestartEmpty:
+		m.Up = m.Up.With(s.Node)
+	case CutStore:
+		m.Store = m.Store.Without(s.Node)
+	case CutPeers:
+		m.Peers = m.Peers.Without(s.Node)
+	case Heal:
+		m.Store, m.Peers = m.Store.With(s.Node), m.Peers.With(s.Node)
+	case StoreStop:
+		m.Lives = false
+	case StoreStart, StoreRestart:
+		m.Lives = true
+	}
+	for n := range Node(Size) {
+		switch {
+		case m.Connected().Has(n):
+			m.knew[n] = nil
+		case before.Has(n):
+			m.knew[n] = m.seen
+		}
+	}
+	if s.Do == RestartEmpty || s.Do == Restart && !m.Connected().Has(s.Node) {
+		m.knew[s.Node] = newWorld()
+	}
+}
+
+// Quiet reports whether every node runs and reaches all others and the store.
+func (m *Model) Quiet() bool {
+	return m.Up == All && m.Store == All && m.Peers == All && m.Lives
+}

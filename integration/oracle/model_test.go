@@ -1,0 +1,117 @@
+package oracle
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// local are the steps that an ordinary directory can do, too.
+var local = []Kind{Publish, Overwrite, Append, Patch, Truncate, Save, Mkdir, Rmdir, Unlink, Rename, Symlink, Chmod, Utimens}
+
+// What the model says of names, attributes and bytes is what the kernel and a
+// file system of this machine do.
+func TestModelDoesAsADirectoryDoes(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	base, m := t.TempDir(), NewModel()
+	g := NewGenerator(seed, m, local, 4096, 3*4096)
+	seen := map[Kind]int{}
+	errnos := map[Result]int{}
+	for range 3000 {
+		s := g.Next()
+		if s.Do == Check {
+			names, err := Walk(base, m.all(), nil)
+			require.Equal(t, Done, err)
+			for p, e := range names { // directories have other counts of links
+				e.Nlink = 1
+				names[p] = e
+			}
+			require.Empty(t, m.Look([]View{{Names: names}}), "%s", s)
+			continue
+		}
+		r := Perform(base, s)
+		require.NoError(t, m.Take(s, r), "%s", s)
+		seen[s.Do]++
+		errnos[r]++
+	}
+	require.ElementsMatch(t, local, slices.Collect(maps.Keys(seen)))
+	for _, r := range []Result{"ENOENT", "EEXIST", "ENOTEMPTY", "ENOTDIR", "EISDIR", "EINVAL"} {
+		require.Contains(t, errnos, r)
+	}
+	t.Log(errnos)
+}
+
+func (m *Model) all() map[string]bool {
+	all := map[string]bool{}
+	for _, p := range m.Paths() {
+		all[p] = true
+	}
+	return all
+}
+
+func TestAFailedChangeIsSettledByALook(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		shown    map[string]Seen
+		worlds   int
+		explains bool
+	}{
+		{"it has not happened", map[string]Seen{}, 1, true},
+		{"it has", map[string]Seen{"d": {Kind: Dir, Mode: 0o755, Nlink: 1}}, 1, true},
+		{"something else has", map[string]Seen{"d": {Kind: Dir, Mode: 0o700, Nlink: 1}}, 2, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := NewModel()
+			require.NoError(t, m.Take(Step{Do: CutStore}, Done))
+			require.NoError(t, m.Take(Step{Do: Mkdir, Path: "d"}, EIO))
+			require.Equal(t, 2, m.Worlds())
+			require.NoError(t, m.Take(Step{Do: Heal}, Done))
+			diff := m.Look([]View{{Node: 0, Names: tt.shown}, {Node: 3, Names: tt.shown}})
+			require.Equal(t, tt.explains, diff == nil, "%v", diff)
+			require.Equal(t, tt.worlds, m.Worlds())
+		})
+	}
+}
+
+func TestAKeptCopyIsGivenUpForAnotherOnly(t *testing.T) {
+	t.Parallel()
+	m := NewModel()
+	require.NoError(t, m.Take(Step{Do: Publish, Path: "f", Size: 10}, Done))
+	require.Error(t, m.Take(Step{Do: Drop, Path: "f"}, Done), "the only copy is given up")
+	require.NoError(t, m.Take(Step{Do: Drop, Path: "f"}, Refused))
+	sum := NewData(Bytes(0, 10)).Sum
+	seen := Seen{Kind: File, Mode: 0o644, Nlink: 1, Size: 10, Sum: sum}
+	for _, n := range []Node{1, 2} {
+		require.Empty(t, m.Look([]View{{Node: n, Names: map[string]Seen{"f": seen}}}))
+	}
+	require.NoError(t, m.Take(Step{Do: Drop, Path: "f"}, Done))
+	require.Equal(t, 2, m.Worlds(), "either reader may be the keeper now")
+	holds := func(keeper Node) map[string]Holding {
+		return map[string]Holding{"f": {State: "complete", Providers: []Provider{{1, true, keeper == 1}, {2, true, keeper == 2}}}}
+	}
+	require.NotEmpty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"f": seen}, Holds: holds(3)}}))
+	require.Empty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"f": seen}, Holds: holds(2)}}))
+	require.Equal(t, 1, m.Worlds())
+	require.True(t, m.Readable(3, "f"))
+	require.NoError(t, m.Take(Step{Do: Kill, Node: 2}, Done))
+	require.NoError(t, m.Take(Step{Do: Kill, Node: 1}, Done))
+	require.False(t, m.Readable(3, "f"))
+}
+
+func TestStepsAreReadBack(t *testing.T) {
+	t.Parallel()
+	all := []Step{{Do: Rename, Node: 2, Path: "d/\u00e9", To: "f"}, {Do: Patch, Node: 1, Path: "f", Size: 5, Off: 9, Seed: 1 << 63}}
+	for _, s := range all {
+		got, err := ParseStep(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, got)
+	}
+	_, err := ParseStep(`{"do":"publish","node":"x"}`)
+	require.Error(t, err)
+}

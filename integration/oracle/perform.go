@@ -1,0 +1,154 @@
+package oracle
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Perform does a step below a directory as a program does: with system calls,
+// in the process that calls it.
+func Perform(base string, s Step) Result {
+	return resultOf(perform(base, s))
+}
+
+func resultOf(err error) Result {
+	var errno unix.Errno
+	switch {
+	case err == nil:
+		return Done
+	case errors.As(err, &errno):
+		return Result(unix.ErrnoName(errno))
+	}
+	return Result(err.Error())
+}
+
+func perform(base string, s Step) error {
+	path := filepath.Join(base, s.Path)
+	switch s.Do {
+	case Mkdir:
+		return unix.Mkdir(path, 0o755)
+	case Rmdir:
+		return unix.Rmdir(path)
+	case Unlink:
+		return unix.Unlink(path)
+	case Rename:
+		return unix.Rename(path, filepath.Join(base, s.To))
+	case Symlink:
+		return unix.Symlink(s.To, path)
+	case Chmod:
+		return unix.Chmod(path, s.Mode)
+	case Utimens:
+		return unix.UtimesNano(path, []unix.Timespec{unix.NsecToTimespec(s.Mtime), unix.NsecToTimespec(s.Mtime)})
+	case Publish:
+		return write(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.Bytes(), 0)
+	case Overwrite, Race, Torn:
+		return write(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, s.Bytes(), 0)
+	case Append:
+		return write(path, os.O_WRONLY|os.O_APPEND, s.Bytes(), 0)
+	case Patch:
+		return write(path, os.O_RDWR, s.Bytes(), s.Off)
+	case Truncate:
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Truncate(s.Size), f.Close())
+	case Save:
+		temp := filepath.Join(filepath.Dir(path), ".save.A1b2C3")
+		if err := write(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.Bytes(), 0); err != nil {
+			return err
+		}
+		if err := unix.Rename(temp, path); err != nil {
+			_ = unix.Unlink(temp)
+			return err
+		}
+		return nil
+	}
+	return errors.New("no program does " + string(s.Do))
+}
+
+// piece is how much one write(2) brings.
+const piece = 10_000
+
+func write(path string, flags int, b []byte, off int64) error {
+	f, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		return err
+	}
+	for err == nil && len(b) > 0 {
+		part := b[:min(piece, len(b))]
+		if flags&os.O_APPEND != 0 {
+			_, err = f.Write(part)
+		} else {
+			_, err = f.WriteAt(part, off)
+		}
+		b, off = b[len(part):], off+int64(len(part))
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Walk returns what is shown of every name below a directory. The bytes of
+// the files in whole are read; of those in some one byte of the middle.
+func Walk(base string, whole, some map[string]bool) (map[string]Seen, Result) {
+	all := map[string]Seen{}
+	return all, resultOf(walkDir(base, "", whole, some, all))
+}
+
+func walkDir(base, dir string, whole, some map[string]bool, all map[string]Seen) error {
+	list, err := os.ReadDir(filepath.Join(base, dir))
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		p := filepath.Join(dir, d.Name())
+		all[p] = Look(filepath.Join(base, p), whole[p], some[p])
+		if all[p].Kind == Dir {
+			err = errors.Join(err, walkDir(base, p, whole, some, all))
+		}
+	}
+	return err
+}
+
+// Look returns what is shown of one name.
+func Look(path string, whole, some bool) Seen {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return Seen{Err: resultOf(err)}
+	}
+	s := Seen{Mode: st.Mode & 0o7777, Mtime: st.Mtim.Nano(), Nlink: st.Nlink}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		s.Kind = Dir
+	case unix.S_IFLNK:
+		s.Kind = Link
+		target, err := os.Readlink(path)
+		s.Target, s.Err = target, resultOf(err)
+	case unix.S_IFREG:
+		s.Kind, s.Size = File, st.Size
+		if whole {
+			b, err := os.ReadFile(path)
+			if s.Err = resultOf(err); err == nil {
+				s.Sum = NewData(b).Sum
+			}
+		} else if some {
+			s.Err = resultOf(readByte(path, st.Size/2))
+		}
+	}
+	return s
+}
+
+func readByte(path string, off int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var b [1]byte
+	if _, err = f.ReadAt(b[:], off); err != nil && off > 0 {
+		return err
+	}
+	return nil
+}
