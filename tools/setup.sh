@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what one of the make targets needs and this machine lacks: Debian
-# packages by apt-get, Python packages into build/venv. Says nothing and
-# fetches nothing when all is there.
+# packages by apt-get, Python packages into build/venv, test suites by
+# tools/suites.sh. Says nothing and fetches nothing when all is there.
 #   tools/setup.sh build|test|lint|demo|bench
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -91,6 +91,9 @@ test)
 	command_of etcd etcd-server
 	command_of ip iproute2
 	command_of ps procps
+	for tool in git rsync sqlite3 stress-ng; do command_of $tool $tool; done
+	# shellcheck disable=SC2207 # one package a word
+	packages+=($(tools/suites.sh needs))
 	;;
 bench)
 	need_root bench
@@ -106,3 +109,4 @@ need_fuse
 python_venv
 install_packages
 python_packages
+[ "$what" != test ] || tools/suites.sh
