@@ -61,6 +61,11 @@ func splitNs(ns int64) (uint64, uint32) {
 	return uint64(sec), uint32(rest)
 }
 
+// joinNs undoes splitNs.
+func joinNs(sec uint64, nsec uint32) int64 {
+	return int64(sec)*int64(time.Second) + int64(nsec)
+}
+
 // sameAttr reports whether stat shows the same of both entries.
 func sameAttr(a, b *meta.Entry) bool {
 	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && a.Size == b.Size &&

@@ -83,8 +83,11 @@ type Config struct {
 	Consistency string
 	// AllowOther lets users other than the one who mounted in.
 	AllowOther bool
-	// ReadOnly mounts read-only. Without it, every change is answered by
-	// EROFS here instead of in the kernel.
+	// Changes takes what is written and renamed; nil answers every change by
+	// EROFS.
+	Changes Changes
+	// ReadOnly mounts read-only: the kernel answers every change by EROFS, and
+	// Changes is not used.
 	ReadOnly bool
 	// CacheDirs are checked not to overlap with the mountpoint, and looked at
 	// for the depth of stacked file systems that passthrough must allow.
@@ -115,6 +118,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Names == nil || c.Bytes == nil {
 		return c, fmt.Errorf("mount %s: no names or no bytes to show", c.Mountpoint)
+	}
+	if c.ReadOnly {
+		c.Changes = nil
 	}
 	if c.FSName == "" {
 		c.FSName = typeName

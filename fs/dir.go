@@ -74,8 +74,14 @@ func (r *raw) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.Dir
 		if e == nil || e.Inode == meta.RootDir || typeBits(e.Kind) == 0 {
 			return true // node id 0: a name without attributes
 		}
+		written := false
 		t.mu.Lock()
-		defer t.mu.Unlock()
+		defer func() {
+			t.mu.Unlock()
+			if written {
+				r.fs.fillLive(t.get(entry.NodeId), entry)
+			}
+		}()
 		// A listing older than the last change must not undo what the
 		// kernel was told meanwhile.
 		if h.inode.changes != h.changes {
@@ -84,7 +90,7 @@ func (r *raw) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.Dir
 		if _, ok := t.doubted(h.inode.id, e.Name, time.Now()); ok {
 			return true
 		}
-		r.fs.fillEntry(t.enter(h.inode.id, e), entry, true)
+		written = r.fs.fillEntry(t.enter(h.inode.id, e), entry, true)
 		return true
 	})
 }

@@ -35,6 +35,7 @@ var errnos = []struct {
 	{meta.ErrNotFound, syscall.ENOENT},
 	{meta.ErrExist, syscall.EEXIST},
 	{meta.ErrConflict, syscall.EAGAIN},
+	{errMixed, syscall.ESTALE},
 	{meta.ErrNotDir, syscall.ENOTDIR},
 	{meta.ErrIsDir, syscall.EISDIR},
 	{meta.ErrNotEmpty, syscall.ENOTEMPTY},
@@ -49,6 +50,20 @@ var errnos = []struct {
 	{chunk.ErrStalled, syscall.EIO},
 	{chunk.ErrNoSpace, syscall.EIO}, // of the cache: not the reader's disk
 	{chunk.ErrClosed, syscall.EIO},
+}
+
+// writerErrnos come before errnos for whoever changes something: here the cache's
+// disk is the writer's, and what a file cannot do is said as the disk says it.
+var writerErrnos = []struct {
+	err   error
+	errno syscall.Errno
+}{
+	{chunk.ErrNoSpace, syscall.ENOSPC},
+	{syscall.ENOSPC, syscall.ENOSPC},
+	{syscall.EDQUOT, syscall.EDQUOT},
+	{syscall.EFBIG, syscall.EFBIG},
+	{syscall.EOPNOTSUPP, syscall.EOPNOTSUPP},
+	{syscall.ENXIO, syscall.ENXIO},
 }
 
 // toStatus returns what the kernel is told for err.
@@ -69,6 +84,25 @@ func toStatus(err error) fuse.Status {
 // would go to the user although a new file may stand under that name.
 func byNode(err error) fuse.Status {
 	if st := toStatus(err); st != fuse.ENOENT {
+		return st
+	}
+	return statusStale
+}
+
+// byWriter is toStatus for requests that change something.
+func byWriter(err error) fuse.Status {
+	for _, e := range writerErrnos {
+		if errors.Is(err, e.err) {
+			return fuse.Status(e.errno)
+		}
+	}
+	return toStatus(err)
+}
+
+// byOwner is byWriter for requests about a file that the caller has open, or is
+// about to: as byNode.
+func byOwner(err error) fuse.Status {
+	if st := byWriter(err); st != fuse.ENOENT {
 		return st
 	}
 	return statusStale

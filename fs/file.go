@@ -2,8 +2,11 @@ package fs
 
 import (
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/p2pfs/p2pfs/meta"
 )
 
 // nature is the way an open inode is read.
@@ -15,6 +18,7 @@ const (
 	naturePassthrough               // by the kernel from the local file
 	natureLocal                     // by answers with ranges of the local file
 	natureIncomplete                // by Readers
+	natureStaged                    // from and to a WriteFile
 )
 
 // file is what an inode has once it was opened. Guarded by table.mu.
@@ -23,7 +27,8 @@ type file struct {
 	nature   nature
 	backing  int32    // id the kernel knows the local file by; naturePassthrough
 	local    *os.File // naturePassthrough, natureLocal
-	release  func()   // gives the local file back; naturePassthrough, natureLocal
+	release  func()   // gives the local file or the WriteFile back
+	staged   *staged  // natureStaged
 	cached   bool     // the kernel may hold pages read through this process
 	stamp    stamp    // of the local file those pages came from; zero: of the object
 	complete bool     // the object became complete while this was incomplete
@@ -54,18 +59,26 @@ type way struct {
 	local   *os.File
 	release func()
 	stamp   stamp
+	entry   meta.Entry // that it was chosen for; natureStaged: of the WriteFile
+	staged  *staged
+	cut     bool // the WriteFile was emptied for this open
 }
 
 // join counts one more handle of an inode that is open and returns its file
-// as it stands; ok is false when the inode is not open.
-func (t *table) join(n *inode) (f file, ok bool) {
+// as it stands; ok is false when the inode is not open. One that is open in
+// another way than for writing loses its name to a writer: errMixed.
+func (t *table) join(n *inode, write bool) (f file, ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n.file == nil || n.file.handles == 0 {
-		return file{}, false
+		return file{}, false, nil
+	}
+	if write && n.file.nature != natureStaged {
+		t.part(n, time.Now())
+		return file{}, false, errMixed
 	}
 	n.file.handles++
-	return *n.file, true
+	return *n.file, true, nil
 }
 
 // settle makes w the nature of an inode that is not open and counts its first
@@ -79,7 +92,7 @@ func (t *table) settle(n *inode, w way) (f file, first, drop, keep bool) {
 		n.file = &file{}
 	}
 	p := n.file
-	if p.handles > 0 {
+	if p.handles > 0 || w.nature != natureStaged && n.entry.Object.ID != w.entry.Object.ID {
 		return file{}, false, false, false
 	}
 	switch w.nature {
@@ -93,16 +106,20 @@ func (t *table) settle(n *inode, w way) (f file, first, drop, keep bool) {
 		p.cached, p.stamp = true, stamp{}
 	}
 	p.handles, p.nature, p.complete = 1, w.nature, false
-	p.backing, p.local, p.release = w.backing, w.local, w.release
-	if t.unlist(n); w.nature == natureIncomplete {
+	p.backing, p.local, p.release, p.staged = w.backing, w.local, w.release, w.staged
+	switch t.unlist(n); w.nature {
+	case natureIncomplete:
 		t.list(n)
+	case natureStaged:
+		t.become(n, &w.entry)
 	}
 	return *p, true, drop, keep
 }
 
 // leave counts one handle less. After the last one the inode is not open and
-// what it held is returned for the caller to give back.
-func (t *table) leave(n *inode) (f file, last bool) {
+// what it held is returned for the caller to give back. now is what the file is
+// by now if it was being written, else nil.
+func (t *table) leave(n *inode, now *meta.Entry) (f file, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := n.file
@@ -110,6 +127,17 @@ func (t *table) leave(n *inode) (f file, last bool) {
 		return *p, false
 	}
 	f = *p
-	p.nature, p.backing, p.local, p.release = natureNone, 0, nil, nil
+	if now != nil {
+		t.become(n, now)
+	}
+	p.nature, p.backing, p.local, p.release, p.staged = natureNone, 0, nil, nil, nil
 	return f, true
+}
+
+// stagedOf returns what the handles of an inode share that is being written;
+// nil when it is not. The caller has a handle.
+func (t *table) stagedOf(n *inode) *staged {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.file.staged
 }

@@ -49,6 +49,14 @@ func (f *FS) newCall(cancel <-chan struct{}, header *fuse.InHeader, limit time.D
 	}
 }
 
+// newLasting is newCall for requests that must not be given up only because
+// the mount is going: what they do not finish would be lost to their callers.
+func (f *FS) newLasting(cancel <-chan struct{}, header *fuse.InHeader, limit time.Duration) *call {
+	c := f.newCall(cancel, header, limit)
+	c.parent = f.life.Load().ctx
+	return c
+}
+
 // Deadline implements context.Context.
 func (c *call) Deadline() (time.Time, bool) { return c.deadline, true }
 

@@ -39,12 +39,15 @@ func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string,
 		return toStatus(err)
 	}
 	f.table.mu.Lock()
-	defer f.table.mu.Unlock()
 	n := f.table.enter(parent.id, &e)
 	if confirmed {
 		n.confirmedFor = header.Pid
 	}
-	f.fillEntry(n, out, parent.changes == changes)
+	written := f.fillEntry(n, out, parent.changes == changes)
+	f.table.mu.Unlock()
+	if written {
+		f.fillLive(n, out)
+	}
 	return fuse.OK
 }
 
@@ -86,14 +89,28 @@ func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirm
 
 // fillEntry answers with an inode. Unless it is current, the kernel is told
 // not to rely on it: a change was announced after the name was asked for, when
-// the kernel had nothing yet that a notice could have made it forget. table.mu
-// is held.
-func (f *FS) fillEntry(n *inode, out *fuse.EntryOut, current bool) {
+// the kernel had nothing yet that a notice could have made it forget. written
+// says that the file is being written, so that the attributes are those of a
+// while ago: see fillLive. table.mu is held.
+func (f *FS) fillEntry(n *inode, out *fuse.EntryOut, current bool) (written bool) {
 	out.NodeId, out.Generation = n.node, n.gen
-	fillAttr(&n.entry, &out.Attr)
+	e := n.shown()
+	fillAttr(&e, &out.Attr)
+	written = n.written()
 	if current {
 		out.SetEntryTimeout(defaultValid)
+	}
+	if current && !written {
 		out.SetAttrTimeout(defaultValid)
+	}
+	return written
+}
+
+// fillLive answers with the attributes as they are now, if the file is still
+// being written. table.mu is not held.
+func (f *FS) fillLive(n *inode, out *fuse.EntryOut) {
+	if e, ok := f.live(n); ok {
+		fillAttr(&e, &out.Attr)
 	}
 }
 
@@ -108,7 +125,9 @@ func (r *raw) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.Attr
 		return statusStale
 	}
 	current := true
-	if n.node != rootNode {
+	switch {
+	case f.table.isWritten(n), f.table.removed(n):
+	case n.node != rootNode:
 		c := f.newCall(cancel, &in.InHeader, defaultNamesTimeout)
 		defer c.end()
 		var st fuse.Status
@@ -116,12 +135,24 @@ func (r *raw) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.Attr
 			return st
 		}
 	}
-	_, e := f.table.where(n)
+	f.fillAttrOut(n, out, current)
+	return fuse.OK
+}
+
+// fillAttrOut answers with what stat shows of an inode. The kernel does not
+// rely on it while the file is being written: each write moves its times.
+func (f *FS) fillAttrOut(n *inode, out *fuse.AttrOut, current bool) {
+	e, gone := f.table.show(n)
+	if now, ok := f.live(n); ok {
+		e, current = now, false
+	}
 	fillAttr(&e, &out.Attr)
+	if gone {
+		out.Nlink = 0
+	}
 	if current {
 		out.SetTimeout(defaultValid)
 	}
-	return fuse.OK
 }
 
 // revalidate brings the attributes of an inode up to date. current is false

@@ -29,6 +29,7 @@ type FS struct {
 	notifier    *notifier
 	passthrough passthrough
 	epoch       atomic.Pointer[epoch]
+	life        atomic.Pointer[epoch] // of calls that outlive an unmount
 	complaints  limiter
 	done        chan struct{} // closed when the mount is gone and all ended
 
@@ -37,6 +38,11 @@ type FS struct {
 	notices     atomic.Uint64
 	reads       atomic.Uint64
 	readBytes   atomic.Uint64
+
+	writes          atomic.Uint64
+	writtenBytes    atomic.Uint64
+	publishes       atomic.Uint64
+	publishesFailed atomic.Uint64
 }
 
 // epoch is a lifetime of calls: ending it ends those under way.
@@ -84,7 +90,8 @@ func Mount(ctx context.Context, c Config) (*FS, error) {
 	}
 	f.table.init(rootEntry(time.Now()))
 	f.passthrough.log = c.Log
-	f.renew()
+	renew(&f.epoch)
+	renew(&f.life)
 	if f.server, err = fuse.NewServer(&raw{fuse.NewDefaultRawFileSystem(), f}, point, f.options()); err != nil {
 		return nil, mountError(point, err)
 	}
@@ -125,7 +132,7 @@ func (f *FS) options() *fuse.MountOptions {
 		EnableSymlinkCaching:    true,
 		// Not CAP_ASYNC_DIO: with it an O_DIRECT reader waits for all its
 		// requests at once, in a way no signal ends, SIGKILL included.
-		ExtraCapabilities: fuse.CAP_READDIRPLUS_AUTO,
+		ExtraCapabilities: fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ATOMIC_O_TRUNC,
 		MaxStackDepth:     stackDepth(f.cfg.CacheDirs),
 		Logger:            slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
 		PanicHandler:      f.panicked,
@@ -175,6 +182,7 @@ func (f *FS) serve() {
 		<-notified
 		f.epoch.Load().end()
 		f.closeAll()
+		f.life.Load().end()
 	}()
 }
 
@@ -221,26 +229,35 @@ func (f *FS) panicked(v any) fuse.Status {
 	return fuse.EIO
 }
 
-// closeAll gives back what handles held that the kernel never released,
-// because the connection was cut.
+// closeAll gives back what handles held that the kernel never released. After
+// an unmount they were closed, and only the word of it got lost: what they
+// wrote is published. When the connection was cut they were not.
 func (f *FS) closeAll() {
+	ctx, cancel := context.WithTimeout(f.life.Load().ctx, partingTimeout)
+	defer cancel()
+	if mounted, err := f.mounted(); mounted || err != nil {
+		cancel()
+	}
 	for _, h := range f.handles.takeAll() {
-		f.closeHandle(h)
+		f.closeHandle(ctx, h)
 	}
 	f.dirs.takeAll()
 }
 
-// renew starts a new epoch of calls.
-func (f *FS) renew() {
+// renew starts a new epoch of calls and returns the old one.
+func renew(p *atomic.Pointer[epoch]) (old *epoch) {
 	ctx, end := context.WithCancel(context.Background())
-	f.epoch.Store(&epoch{ctx, end})
+	return p.Swap(&epoch{ctx, end})
 }
 
-// interruptAll ends the calls under way; later ones are not affected.
-func (f *FS) interruptAll() {
-	old := f.epoch.Load()
-	f.renew()
-	old.end()
+// interruptAll ends the calls under way, except those that write; later ones
+// are not affected.
+func (f *FS) interruptAll() { renew(&f.epoch).end() }
+
+// abandonAll also ends those that write.
+func (f *FS) abandonAll() {
+	f.interruptAll()
+	renew(&f.life).end()
 }
 
 // Mountpoint returns the resolved mountpoint.

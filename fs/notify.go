@@ -119,11 +119,7 @@ func (t *table) change(dir meta.InodeID, name string) (known, any bool) {
 	if d == nil {
 		return false, false
 	}
-	d.changes++
-	if d.node == rootNode { // no entry elsewhere tells of it
-		d.entry.MtimeNs = time.Now().UnixNano()
-		d.entry.CtimeNs = d.entry.MtimeNs
-	}
+	t.heard(d, name)
 	return t.kids[dir][name] != nil, true
 }
 

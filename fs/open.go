@@ -20,12 +20,27 @@ type handle struct {
 	size   int64
 	local  *os.File // naturePassthrough, natureLocal: shared by the inode's handles
 	reader Reader   // natureIncomplete
+	staged *staged  // natureStaged: shared by the inode's handles
+	writes bool     // staged, and may write
+	opener uint32   // process that opened it for writing, 0 when not visible from here
+	marks  marks    // what it has changed
+}
+
+// intent is what an open is for.
+type intent struct{ write, truncate bool }
+
+// intentOf reads the flags of open(2). O_TRUNC comes with the open where the
+// kernel offers that, else as a change of size that follows.
+func intentOf(flags uint32) intent {
+	truncate := flags&syscall.O_TRUNC != 0
+	return intent{write: flags&syscall.O_ACCMODE != syscall.O_RDONLY || truncate, truncate: truncate}
 }
 
 // Open implements fuse.RawFileSystem.
 func (r *raw) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	f := r.fs
-	if in.Flags&syscall.O_ACCMODE != syscall.O_RDONLY || in.Flags&syscall.O_TRUNC != 0 {
+	want := intentOf(in.Flags)
+	if want.write && f.readOnly() {
 		return fuse.EROFS
 	}
 	n := f.table.get(in.NodeId)
@@ -40,25 +55,47 @@ func (r *raw) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) f
 	if st := f.confirm(c, n, in.Pid); st != fuse.OK {
 		return st
 	}
-	st, err := f.open(c, n, out)
+	h, st, err := f.open(c, n, want, out)
 	if err != nil {
 		_, e := f.table.where(n)
 		f.complain(c, "open", e.Name, err)
 	}
-	return st
+	if st != fuse.OK {
+		return st
+	}
+	if want.write {
+		f.openForWriting(h, in.Pid)
+		if want.truncate {
+			h.staged.bared(&h.marks)
+		}
+	}
+	out.Fh = f.handles.put(h)
+	return fuse.OK
+}
+
+// openForWriting makes a handle one that may write, on behalf of a thread.
+func (f *FS) openForWriting(h *handle, tid uint32) {
+	h.writes, h.opener = true, processOf(tid)
+	h.staged.join()
 }
 
 // confirm makes sure that an inode is what its name stands for. If it is not,
 // the answer is ESTALE: the kernel looks the name up again and opens what it
 // finds.
 func (f *FS) confirm(ctx context.Context, n *inode, tid uint32) fuse.Status {
+	if f.table.removed(n) { // by /proc/<pid>/fd
+		if f.table.isWritten(n) {
+			return fuse.OK
+		}
+		return statusStale
+	}
 	if f.cfg.Consistency != ConsistencyOpen || f.table.takeConfirmed(n, tid) {
 		return fuse.OK
 	}
 	dir, known := f.table.where(n)
 	e, err := f.cfg.Names.Confirm(ctx, dir, known.Name)
 	switch {
-	case errors.Is(err, meta.ErrNotFound), err == nil && !known.SameContent(e):
+	case errors.Is(err, meta.ErrNotFound), err == nil && !f.table.still(n, &e):
 		f.table.mistrust(n, tid, time.Now())
 		return statusStale
 	case err != nil:
@@ -71,22 +108,32 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32) fuse.Status {
 	return fuse.OK
 }
 
-// open gives the kernel a handle on n and says how to read it.
-func (f *FS) open(ctx context.Context, n *inode, out *fuse.OpenOut) (fuse.Status, error) {
-	p, keep, err := f.admit(ctx, n)
+// open makes a handle on n and tells the kernel how to read it.
+func (f *FS) open(ctx context.Context, n *inode, want intent, out *fuse.OpenOut) (*handle, fuse.Status, error) {
+	p, keep, cut, err := f.admit(ctx, n, want)
 	if err != nil {
-		return byNode(err), err
+		if errors.Is(err, errMixed) {
+			return nil, statusStale, nil
+		}
+		return nil, byOwner(err), err
 	}
 	_, e := f.table.where(n)
-	h := &handle{inode: n, size: e.Size, local: p.local}
+	h := &handle{inode: n, size: e.Size, local: p.local, staged: p.staged}
 	if p.nature == natureIncomplete {
 		if h.reader, err = f.cfg.Bytes.Open(ctx, e.Object); err != nil {
 			f.depart(n)
-			return byNode(err), fmt.Errorf("open object %s: %w", e.Object.ID.Short(), err)
+			return nil, byNode(err), fmt.Errorf("open object %s: %w", e.Object.ID.Short(), err)
 		}
 	}
-	// A descriptor that cannot be written has nothing to flush at close.
-	out.OpenFlags = fuse.FOPEN_NOFLUSH
+	if want.truncate && !cut {
+		if err := p.staged.write.Resize(ctx, 0); err != nil {
+			f.depart(n)
+			return nil, byOwner(err), fmt.Errorf("truncate: %w", err)
+		}
+	}
+	if !want.write { // a descriptor that cannot be written has nothing to flush at close
+		out.OpenFlags = fuse.FOPEN_NOFLUSH
+	}
 	switch {
 	case p.nature == naturePassthrough:
 		out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
@@ -95,21 +142,22 @@ func (f *FS) open(ctx context.Context, n *inode, out *fuse.OpenOut) (fuse.Status
 	case keep:
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
 	}
-	out.Fh = f.handles.put(h)
-	return fuse.OK, nil
+	return h, fuse.OK, nil
 }
 
 // admit counts one more handle of n, settling its nature if it is the first.
-// keep says that the pages the kernel holds are still right.
-func (f *FS) admit(ctx context.Context, n *inode) (p file, keep bool, err error) {
+// keep says that the pages the kernel holds are still right, cut that the file
+// was emptied for an open that truncates: else that is left to the caller.
+// errMixed.
+func (f *FS) admit(ctx context.Context, n *inode, want intent) (p file, keep, cut bool, err error) {
 	for {
-		if p, ok := f.table.join(n); ok {
-			return p, true, nil
+		if p, ok, err := f.table.join(n, want.write); ok || err != nil {
+			return p, true, false, err
 		}
 		completions := f.completions.Load()
-		w, err := f.choose(ctx, n)
+		w, err := f.choose(ctx, n, want)
 		if err != nil {
-			return file{}, false, err
+			return file{}, false, false, err
 		}
 		p, first, drop, keep := f.table.settle(n, w)
 		if !first {
@@ -123,15 +171,18 @@ func (f *FS) admit(ctx context.Context, n *inode) (p file, keep bool, err error)
 			// An object became complete after we looked: perhaps this one.
 			f.notifier.push(notice{kind: noticeRecheck, node: n.node})
 		}
-		return p, keep, nil
+		return p, keep, w.cut, nil
 	}
 }
 
 // choose finds out how a file that is not open should be read.
-func (f *FS) choose(ctx context.Context, n *inode) (way, error) {
+func (f *FS) choose(ctx context.Context, n *inode, want intent) (way, error) {
+	if w, ok, err := f.stage(ctx, n, want); ok || err != nil {
+		return w, err
+	}
 	_, e := f.table.where(n)
 	if e.Size == 0 {
-		return way{nature: natureEmpty}, nil
+		return way{nature: natureEmpty, entry: e}, nil
 	}
 	local, release, ok, err := f.cfg.Bytes.Local(ctx, e.Object)
 	if err != nil {
@@ -139,14 +190,14 @@ func (f *FS) choose(ctx context.Context, n *inode) (way, error) {
 		f.log.Debug("open a local file", "name", e.Name, "object", e.Object.ID, "error", err)
 	}
 	if err != nil || !ok {
-		return way{nature: natureIncomplete}, nil
+		return way{nature: natureIncomplete, entry: e}, nil
 	}
 	s, err := stampOf(local)
 	if err != nil {
 		release()
 		return way{}, fmt.Errorf("look at the local file of %s: %w", e.Name, err)
 	}
-	w := way{nature: natureLocal, local: local, release: release, stamp: s}
+	w := way{nature: natureLocal, local: local, release: release, stamp: s, entry: e}
 	if id, ok := f.passthrough.register(local, s.dev); ok {
 		w.nature, w.backing = naturePassthrough, id
 	}
@@ -167,12 +218,15 @@ func (f *FS) giveBack(backing int32, release func()) {
 // descriptor and the last mapping are gone and no read is under way.
 func (r *raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if h := r.fs.handles.take(in.Fh); h != nil {
-		r.fs.closeHandle(h)
+		r.fs.closeHandle(r.fs.life.Load().ctx, h)
 	}
 }
 
 // closeHandle ends one handle that is no longer in f.handles.
-func (f *FS) closeHandle(h *handle) {
+func (f *FS) closeHandle(ctx context.Context, h *handle) {
+	if h.writes {
+		f.publishRest(ctx, h)
+	}
 	if h.reader != nil {
 		if err := h.reader.Close(); err != nil {
 			f.log.Debug("close a reader", "error", err)
@@ -183,7 +237,12 @@ func (f *FS) closeHandle(h *handle) {
 
 // depart counts one handle less of n.
 func (f *FS) depart(n *inode) {
-	p, last := f.table.leave(n)
+	var now *meta.Entry
+	if s := f.table.stagedOf(n); s != nil {
+		e := s.write.Entry()
+		now = &e
+	}
+	p, last := f.table.leave(n, now)
 	if !last {
 		return
 	}
@@ -192,12 +251,6 @@ func (f *FS) depart(n *inode) {
 		f.notifier.push(notice{kind: noticeComplete, node: n.node})
 	}
 }
-
-// Flush implements fuse.RawFileSystem.
-func (*raw) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
-
-// Fsync implements fuse.RawFileSystem.
-func (*raw) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status { return fuse.OK }
 
 // dropLocalPages asks the kernel to drop the page cache of an object's local
 // file, when the same bytes are cached as pages of the mount.

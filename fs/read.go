@@ -21,6 +21,9 @@ func (r *raw) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Re
 		return nil, fuse.EBADF
 	}
 	off := int64(in.Offset)
+	if h.staged != nil {
+		return f.readStaged(cancel, in, h, buf)
+	}
 	n := min(int64(in.Size), h.size-off)
 	if off < 0 || n <= 0 {
 		return fuse.ReadResultData(nil), fuse.OK
@@ -43,6 +46,35 @@ func (r *raw) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Re
 	}
 	f.readBytes.Add(uint64(n))
 	return res, fuse.OK
+}
+
+// reads is what Reader and WriteFile have in common.
+type reads interface {
+	Read(ctx context.Context, off, n int64) (chunk.Data, error)
+}
+
+// readStaged answers from a file that is being written, up to its size as it is
+// now. If it was cut while it was read, what is left is read again.
+func (f *FS) readStaged(cancel <-chan struct{}, in *fuse.ReadIn, h *handle, buf []byte) (fuse.ReadResult, fuse.Status) {
+	c := f.newCall(cancel, &in.InHeader, defaultReadTimeout)
+	defer c.end()
+	write, off := h.staged.write, int64(in.Offset)
+	for {
+		n := min(int64(in.Size), write.Entry().Size-off)
+		if off < 0 || n <= 0 {
+			return fuse.ReadResultData(nil), fuse.OK
+		}
+		res, err := readObject(c, write, off, n, buf)
+		if err == nil {
+			f.reads.Add(1)
+			f.readBytes.Add(uint64(n))
+			return res, fuse.OK
+		}
+		if write.Entry().Size >= off+n {
+			f.complain(c, "read", f.table.nameOf(h.inode), fmt.Errorf("%d bytes at %d: %w", n, off, err))
+			return nil, byOwner(err)
+		}
+	}
 }
 
 // readLocal answers with a range of a local file. A file that was cut short
@@ -69,7 +101,7 @@ func reaches(fd int, end int64) error {
 
 // readObject answers with bytes of an object. What comes in one piece goes to
 // the kernel as it is; pieces are joined in buf.
-func readObject(ctx context.Context, reader Reader, off, n int64, buf []byte) (fuse.ReadResult, error) {
+func readObject(ctx context.Context, reader reads, off, n int64, buf []byte) (fuse.ReadResult, error) {
 	d, err := reader.Read(ctx, off, n)
 	if err != nil {
 		return nil, err

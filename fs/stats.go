@@ -19,6 +19,10 @@ type Stats struct {
 	Reads             uint64 // READ requests answered by this process
 	ReadBytes         uint64 // bytes of them
 	Notices           uint64 // sent to the kernel
+	Writes            uint64 // WRITE requests
+	WrittenBytes      uint64 // bytes of them
+	Publishes         uint64 // files published, or found to need none
+	PublishesFailed   uint64
 
 	Passthrough       string // PassthroughOn, PassthroughOff or PassthroughUnavailable
 	PassthroughReason string // why not, or why not for some files; may be empty
@@ -38,6 +42,10 @@ func (f *FS) Stats() Stats {
 		Reads:             f.reads.Load(),
 		ReadBytes:         f.readBytes.Load(),
 		Notices:           f.notices.Load(),
+		Writes:            f.writes.Load(),
+		WrittenBytes:      f.writtenBytes.Load(),
+		Publishes:         f.publishes.Load(),
+		PublishesFailed:   f.publishesFailed.Load(),
 		Passthrough:       state,
 		PassthroughReason: reason,
 		Consistency:       f.cfg.Consistency,

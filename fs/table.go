@@ -1,7 +1,6 @@
 package fs
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -28,14 +27,17 @@ type inode struct {
 	// new lookup then confirmed this one: that open need not ask again.
 	confirmedFor uint32
 	changes      uint64 // directories: grows with every change inside
+	touched      int64  // directories: when the last of them was seen, ns since 1970
+	gone         bool   // its name was removed here
 	file         *file  // nil until the first open
 }
 
 // standsFor reports whether the inode goes on as the entry. A directory is its
-// id, whatever else is said of it. table.mu is held.
+// id, whatever else is said of it, and so is a file that is being written here:
+// its content is that of the WriteFile. table.mu is held.
 func (n *inode) standsFor(e *meta.Entry) bool {
-	if n.kind == meta.KindDir {
-		return e.Kind == meta.KindDir && e.Inode == n.id
+	if n.kind == meta.KindDir || n.written() {
+		return e.Kind == n.kind && e.Inode == n.id
 	}
 	return n.entry.SameContent(*e)
 }
@@ -50,6 +52,8 @@ type table struct {
 	kids    map[meta.InodeID]map[string]*inode // the inode a name stands for now
 	objects map[chunk.ObjectID]map[*inode]struct{}
 	doubts  map[kid]doubt
+	wants   map[meta.InodeID]time.Time // files that must be opened for writing, until when
+	own     map[kid]time.Time          // names changed here, when
 }
 
 // kid is a name in a directory.
@@ -82,6 +86,8 @@ func (t *table) init(root meta.Entry) {
 	t.kids = map[meta.InodeID]map[string]*inode{}
 	t.objects = map[chunk.ObjectID]map[*inode]struct{}{}
 	t.doubts = map[kid]doubt{}
+	t.wants = map[meta.InodeID]time.Time{}
+	t.own = map[kid]time.Time{}
 	r := &inode{node: rootNode, gen: 1, kind: meta.KindDir, id: root.Inode, dir: root.Inode, entry: root, lookups: 1}
 	t.nodes[rootNode], t.dirs[root.Inode] = r, r
 }
@@ -148,7 +154,12 @@ func (t *table) enter(dir meta.InodeID, e *meta.Entry) *inode {
 			t.dirs[e.Inode] = n
 		}
 	}
-	n.dir, n.entry = dir, *e
+	n.dir = dir
+	if n.written() {
+		n.entry.Name = e.Name
+	} else {
+		n.take(e)
+	}
 	n.lookups++
 	t.name(n)
 	return n
@@ -242,9 +253,12 @@ func (t *table) unlist(n *inode) {
 func (t *table) refresh(n *inode, e *meta.Entry) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if n.written() {
+		return false
+	}
 	changed = !sameAttr(&n.entry, e)
 	name := n.entry.Name
-	n.entry = *e
+	n.take(e)
 	n.entry.Name = name
 	return changed
 }
@@ -254,9 +268,7 @@ func (t *table) refresh(n *inode, e *meta.Entry) (changed bool) {
 func (t *table) mistrust(n *inode, tid uint32, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.doubts) >= doubtsKept {
-		maps.DeleteFunc(t.doubts, func(_ kid, d doubt) bool { return now.After(d.until) })
-	}
+	prune(t.doubts, doubtsKept, func(d doubt) bool { return now.After(d.until) })
 	t.doubts[kid{n.dir, n.entry.Name}] = doubt{tid, now.Add(doubtLasts)}
 }
 

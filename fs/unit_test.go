@@ -189,13 +189,15 @@ func TestTableNatures(t *testing.T) {
 	tab := newTestTable()
 	n := tab.lookup(meta.RootDir, fileEntry("f", 7))
 	id := n.entry.Object.ID
-	_, ok := tab.join(n)
+	_, ok, err := tab.join(n, false)
+	require.NoError(t, err)
 	require.False(t, ok)
-	_, first, _, keep := tab.settle(n, way{nature: natureIncomplete})
+	_, first, _, keep := tab.settle(n, way{nature: natureIncomplete, entry: n.entry})
 	require.True(t, first && keep)
-	_, first, _, _ = tab.settle(n, way{nature: naturePassthrough})
+	_, first, _, _ = tab.settle(n, way{nature: naturePassthrough, entry: n.entry})
 	require.False(t, first, "another open came first")
-	f, ok := tab.join(n)
+	f, ok, err := tab.join(n, false)
+	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, natureIncomplete, f.nature)
 	require.Equal(t, []uint64{n.node}, tab.complete(id))
@@ -206,25 +208,25 @@ func TestTableNatures(t *testing.T) {
 	require.Equal(t, stepMove, s, "large and open")
 	s, _, _ = tab.advance(n.node, 1)
 	require.Equal(t, stepNone, s, "moved already")
-	_, last := tab.leave(n)
+	_, last := tab.leave(n, nil)
 	require.False(t, last)
-	_, last = tab.leave(n)
+	_, last = tab.leave(n, nil)
 	require.True(t, last)
 
-	_, first, drop, _ := tab.settle(n, way{nature: naturePassthrough})
+	_, first, drop, _ := tab.settle(n, way{nature: naturePassthrough, entry: n.entry})
 	require.True(t, first && drop, "pages read before have no use")
 	require.Empty(t, tab.complete(id))
 	require.Empty(t, tab.objects)
-	tab.leave(n)
+	tab.leave(n, nil)
 
 	one, two := stamp{ino: 1}, stamp{ino: 2}
 	for _, c := range []struct {
 		s    stamp
 		keep bool
 	}{{one, true}, {one, true}, {two, false}, {two, true}} {
-		_, _, _, keep = tab.settle(n, way{nature: natureLocal, stamp: c.s})
+		_, _, _, keep = tab.settle(n, way{nature: natureLocal, stamp: c.s, entry: n.entry})
 		require.Equal(t, c.keep, keep)
-		tab.leave(n)
+		tab.leave(n, nil)
 	}
 }
 

@@ -84,7 +84,7 @@ func (f *FS) detach(ctx context.Context, force, lazy bool) error {
 	}
 	if force {
 		flags |= unix.MNT_FORCE
-		f.interruptAll()
+		f.abandonAll()
 	}
 	busy := false
 	for until := time.Now().Add(busyRetry); ; {
@@ -172,7 +172,7 @@ func detach(point string) error {
 
 // abandon ends a mount that never came up.
 func (f *FS) abandon() {
-	f.interruptAll()
+	f.abandonAll()
 	if err := umount(f.point, unix.MNT_DETACH|unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW); err != nil {
 		f.log.Debug("unmount what did not come up", "error", err)
 		return

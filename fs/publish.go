@@ -1,0 +1,90 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// Bounds of a publish. Waiting for the store has its own, shorter bound below
+// the seam; this one is for the bytes.
+const (
+	publishTimeout = 6 * time.Hour
+	// partingTimeout is for what is left when the mount has gone.
+	partingTimeout = 10 * time.Second
+)
+
+// Flush implements fuse.RawFileSystem. The kernel sends it for each close of a
+// descriptor, also of one that a child inherited or that was duplicated. Only
+// a close by the process that opened the file publishes: others are no sign
+// that the file is whole.
+func (r *raw) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	f := r.fs
+	h := f.handles.get(in.Fh)
+	if h == nil || h.staged == nil || !h.writes {
+		return fuse.OK
+	}
+	due, bare := h.staged.due(&h.marks)
+	switch {
+	case !due || f.table.removed(h.inode):
+		return fuse.OK
+	case h.opener != 0 && in.Pid != 0 && !inProcess(h.opener, in.Pid):
+		return fuse.OK
+	case bare && h.opener != 0 && hasOpen(h.opener, uint64(h.inode.id)):
+		// A shell opens, duplicates and closes before anything is written.
+		return fuse.OK
+	}
+	c := f.newLasting(cancel, &in.InHeader, publishTimeout)
+	defer c.end()
+	at, err := f.publish(c, h.inode, h.staged)
+	if err == nil {
+		return fuse.OK
+	}
+	f.complain(c, "close", f.table.nameOf(h.inode), err)
+	if st := byOwner(err); st != fuse.EINTR { // else nobody hears of it
+		h.staged.complained(at)
+		return st
+	}
+	return fuse.EINTR
+}
+
+// publish makes what was written an object that every node sees. It returns the
+// count of changes that it covers.
+func (f *FS) publish(ctx context.Context, n *inode, s *staged) (at uint64, err error) {
+	at = s.latest()
+	f.table.mark(n)
+	if err := s.write.Publish(ctx); err != nil {
+		f.publishesFailed.Add(1)
+		return at, fmt.Errorf("publish: %w", err)
+	}
+	s.published(at)
+	f.publishes.Add(1)
+	f.table.mark(n)
+	f.table.republished(n, s)
+	return at, nil
+}
+
+// publishRest ends a handle that may write and publishes what no close has.
+func (f *FS) publishRest(ctx context.Context, h *handle) {
+	if !h.staged.leave(&h.marks) || f.table.removed(h.inode) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if _, err := f.publish(ctx, h.inode, h.staged); err != nil && !errors.Is(err, context.Canceled) {
+		f.log.Error("a file could not be published after its last close", "name", f.table.nameOf(h.inode), "error", err)
+	}
+}
+
+// republished makes an inode stand for what its file was published as.
+func (t *table) republished(n *inode, s *staged) {
+	e := s.write.Entry()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.written() && n.file.staged == s {
+		t.become(n, &e)
+	}
+}
