@@ -1,6 +1,10 @@
 package cache
 
-import "context"
+import (
+	"context"
+
+	"github.com/p2pfs/p2pfs/chunk"
+)
 
 // Room returns how many bytes of objects that are not here yet could be
 // stored, if all that may be evicted were: in all, and of one object, which
@@ -22,4 +26,13 @@ func (c *Cache) Room(ctx context.Context) (total, one int64, err error) {
 		total, one = min(total, left), min(one, left)
 	}
 	return total, one, nil
+}
+
+// InUse reports whether somebody on this machine has the cache's copy of an
+// object open, or is being sent a block of it.
+func (c *Cache) InUse(id chunk.ObjectID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[id]
+	return e != nil && e.refs > 0
 }

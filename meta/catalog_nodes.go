@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 )
@@ -17,7 +18,14 @@ type NodeState struct {
 	Alive bool
 }
 
-// enroll writes a node on the roll; once for each start.
+// Enroll writes a node on the roll, and that it runs now. JoinNode does it once
+// for each start; a node that runs for long repeats it, so that others can
+// tell how long it has been gone when it is.
+func (c *Catalog) Enroll(ctx context.Context, info NodeInfo) error {
+	info.SeenS = time.Now().Unix()
+	return c.enroll(ctx, info)
+}
+
 func (c *Catalog) enroll(ctx context.Context, info NodeInfo) error {
 	b, err := marshalNode(info)
 	if err != nil {

@@ -21,6 +21,9 @@ type NodeInfo struct {
 	ProtoMax    uint32
 	Features    []string
 	Kind        string // daemon, embedded, foreign
+	// SeenS is when the node last wrote itself on the roll, in seconds since
+	// 1970 by its own clock; 0: not known.
+	SeenS int64
 }
 
 // Peer returns how to reach the node.
@@ -35,6 +38,7 @@ func marshalNode(n NodeInfo) ([]byte, error) {
 	b, err := proto.Marshal(&metapb.Node{
 		Id: n.Node[:], Incarnation: n.Incarnation, Name: n.Name, Zone: n.Zone, Addrs: n.Addrs,
 		Host: n.Host, ProtoMin: n.ProtoMin, ProtoMax: n.ProtoMax, Features: n.Features, Kind: n.Kind,
+		SeenS: n.SeenS,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write node %q: %w", n.Name, err)
@@ -57,6 +61,7 @@ func unmarshalNode(id chunk.NodeID, b []byte) (NodeInfo, error) {
 	return NodeInfo{
 		Node: id, Incarnation: m.Incarnation, Name: m.Name, Zone: m.Zone, Addrs: m.Addrs,
 		Host: m.Host, ProtoMin: m.ProtoMin, ProtoMax: m.ProtoMax, Features: m.Features, Kind: m.Kind,
+		SeenS: m.SeenS,
 	}, nil
 }
 

@@ -1134,7 +1134,8 @@ type Node struct {
 	ProtoMin      uint32                 `protobuf:"varint,7,opt,name=proto_min,json=protoMin,proto3" json:"proto_min,omitempty"`
 	ProtoMax      uint32                 `protobuf:"varint,8,opt,name=proto_max,json=protoMax,proto3" json:"proto_max,omitempty"`
 	Features      []string               `protobuf:"bytes,9,rep,name=features,proto3" json:"features,omitempty"`
-	Kind          string                 `protobuf:"bytes,10,opt,name=kind,proto3" json:"kind,omitempty"` // daemon, embedded, foreign
+	Kind          string                 `protobuf:"bytes,10,opt,name=kind,proto3" json:"kind,omitempty"`                  // daemon, embedded, foreign
+	SeenS         int64                  `protobuf:"fixed64,11,opt,name=seen_s,json=seenS,proto3" json:"seen_s,omitempty"` // on the roll: when the node last wrote it, seconds since 1970 by its clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1239,6 +1240,13 @@ func (x *Node) GetKind() string {
 	return ""
 }
 
+func (x *Node) GetSeenS() int64 {
+	if x != nil {
+		return x.SeenS
+	}
+	return 0
+}
+
 var File_meta_metapb_meta_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_meta_proto_rawDesc = "" +
@@ -1332,7 +1340,7 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x04zero\x18\x03 \x01(\fR\x04zero\">\n" +
 	"\bProvider\x12\x16\n" +
 	"\x06keeper\x18\x01 \x01(\bR\x06keeper\x12\x1a\n" +
-	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"\xce\x02\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"\xe5\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -1344,7 +1352,8 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\tproto_max\x18\b \x01(\rR\bprotoMax\x12\x1a\n" +
 	"\bfeatures\x18\t \x03(\tR\bfeatures\x12\x12\n" +
 	"\x04kind\x18\n" +
-	" \x01(\tR\x04kind\x1a8\n" +
+	" \x01(\tR\x04kind\x12\x15\n" +
+	"\x06seen_s\x18\v \x01(\x10R\x05seenS\x1a8\n" +
 	"\n" +
 	"AddrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
