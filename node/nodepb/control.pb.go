@@ -23,6 +23,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type RecoverRequest_Action int32
+
+const (
+	RecoverRequest_LIST    RecoverRequest_Action = 0
+	RecoverRequest_PUBLISH RecoverRequest_Action = 1
+	RecoverRequest_DISCARD RecoverRequest_Action = 2
+	RecoverRequest_COPY    RecoverRequest_Action = 3
+)
+
+// Enum value maps for RecoverRequest_Action.
+var (
+	RecoverRequest_Action_name = map[int32]string{
+		0: "LIST",
+		1: "PUBLISH",
+		2: "DISCARD",
+		3: "COPY",
+	}
+	RecoverRequest_Action_value = map[string]int32{
+		"LIST":    0,
+		"PUBLISH": 1,
+		"DISCARD": 2,
+		"COPY":    3,
+	}
+)
+
+func (x RecoverRequest_Action) Enum() *RecoverRequest_Action {
+	p := new(RecoverRequest_Action)
+	*p = x
+	return p
+}
+
+func (x RecoverRequest_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RecoverRequest_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_node_nodepb_control_proto_enumTypes[0].Descriptor()
+}
+
+func (RecoverRequest_Action) Type() protoreflect.EnumType {
+	return &file_node_nodepb_control_proto_enumTypes[0]
+}
+
+func (x RecoverRequest_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RecoverRequest_Action.Descriptor instead.
+func (RecoverRequest_Action) EnumDescriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{17, 0}
+}
+
 // A path is inside the mount: "" or "a/b", bytes as they are, no leading slash.
 // keep_name: unregister gives up this node's copy and leaves the name.
 type PathRequest struct {
@@ -137,6 +189,7 @@ type StatusReply struct {
 	Cache         *StatusReply_Cache     `protobuf:"bytes,4,opt,name=cache,proto3" json:"cache,omitempty"`
 	Counters      map[string]uint64      `protobuf:"bytes,5,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // received_bytes, sent_bytes, ...
 	Warnings      []string               `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Staging       *StatusReply_Staging   `protobuf:"bytes,7,opt,name=staging,proto3" json:"staging,omitempty"` // what was written here and is not published
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -209,6 +262,13 @@ func (x *StatusReply) GetCounters() map[string]uint64 {
 func (x *StatusReply) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *StatusReply) GetStaging() *StatusReply_Staging {
+	if x != nil {
+		return x.Staging
 	}
 	return nil
 }
@@ -1134,6 +1194,190 @@ func (*UnmountReply) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_control_proto_rawDescGZIP(), []int{16}
 }
 
+type RecoverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Action        RecoverRequest_Action  `protobuf:"varint,1,opt,name=action,proto3,enum=p2pfs.control.v1.RecoverRequest_Action" json:"action,omitempty"`
+	Names         [][]byte               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`        // paths inside the mount, or ids
+	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`           // every file that was closed
+	Unclosed      bool                   `protobuf:"varint,4,opt,name=unclosed,proto3" json:"unclosed,omitempty"` // also those that were not
+	Replace       bool                   `protobuf:"varint,5,opt,name=replace,proto3" json:"replace,omitempty"`   // over what has got the name since
+	To            []byte                 `protobuf:"bytes,6,opt,name=to,proto3,oneof" json:"to,omitempty"`        // publish under this path inside the mount
+	Out           []byte                 `protobuf:"bytes,7,opt,name=out,proto3" json:"out,omitempty"`            // copy to this absolute local path
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverRequest) Reset() {
+	*x = RecoverRequest{}
+	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverRequest) ProtoMessage() {}
+
+func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
+func (*RecoverRequest) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RecoverRequest) GetAction() RecoverRequest_Action {
+	if x != nil {
+		return x.Action
+	}
+	return RecoverRequest_LIST
+}
+
+func (x *RecoverRequest) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *RecoverRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *RecoverRequest) GetUnclosed() bool {
+	if x != nil {
+		return x.Unclosed
+	}
+	return false
+}
+
+func (x *RecoverRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *RecoverRequest) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *RecoverRequest) GetOut() []byte {
+	if x != nil {
+		return x.Out
+	}
+	return nil
+}
+
+type RecoverReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // inside the mount, as far as it is known
+	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	WhenUnixNs    int64                  `protobuf:"varint,4,opt,name=when_unix_ns,json=whenUnixNs,proto3" json:"when_unix_ns,omitempty"`
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`   // closed, open, unknown, unreadable
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"` // why it was not published
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`   // why it could not be recovered; empty: it was, or was listed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverReply) Reset() {
+	*x = RecoverReply{}
+	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverReply) ProtoMessage() {}
+
+func (x *RecoverReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverReply.ProtoReflect.Descriptor instead.
+func (*RecoverReply) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RecoverReply) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RecoverReply) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *RecoverReply) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *RecoverReply) GetWhenUnixNs() int64 {
+	if x != nil {
+		return x.WhenUnixNs
+	}
+	return 0
+}
+
+func (x *RecoverReply) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *RecoverReply) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RecoverReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type StatusReply_Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1150,7 +1394,7 @@ type StatusReply_Node struct {
 
 func (x *StatusReply_Node) Reset() {
 	*x = StatusReply_Node{}
-	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	mi := &file_node_nodepb_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1406,7 @@ func (x *StatusReply_Node) String() string {
 func (*StatusReply_Node) ProtoMessage() {}
 
 func (x *StatusReply_Node) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	mi := &file_node_nodepb_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1492,7 @@ type StatusReply_Meta struct {
 
 func (x *StatusReply_Meta) Reset() {
 	*x = StatusReply_Meta{}
-	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	mi := &file_node_nodepb_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1504,7 @@ func (x *StatusReply_Meta) String() string {
 func (*StatusReply_Meta) ProtoMessage() {}
 
 func (x *StatusReply_Meta) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	mi := &file_node_nodepb_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1576,7 @@ type StatusReply_Mount struct {
 
 func (x *StatusReply_Mount) Reset() {
 	*x = StatusReply_Mount{}
-	mi := &file_node_nodepb_control_proto_msgTypes[19]
+	mi := &file_node_nodepb_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1588,7 @@ func (x *StatusReply_Mount) String() string {
 func (*StatusReply_Mount) ProtoMessage() {}
 
 func (x *StatusReply_Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[19]
+	mi := &file_node_nodepb_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1657,7 @@ type StatusReply_Root struct {
 
 func (x *StatusReply_Root) Reset() {
 	*x = StatusReply_Root{}
-	mi := &file_node_nodepb_control_proto_msgTypes[20]
+	mi := &file_node_nodepb_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1669,7 @@ func (x *StatusReply_Root) String() string {
 func (*StatusReply_Root) ProtoMessage() {}
 
 func (x *StatusReply_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[20]
+	mi := &file_node_nodepb_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1721,7 @@ type StatusReply_Cache struct {
 
 func (x *StatusReply_Cache) Reset() {
 	*x = StatusReply_Cache{}
-	mi := &file_node_nodepb_control_proto_msgTypes[21]
+	mi := &file_node_nodepb_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1733,7 @@ func (x *StatusReply_Cache) String() string {
 func (*StatusReply_Cache) ProtoMessage() {}
 
 func (x *StatusReply_Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[21]
+	mi := &file_node_nodepb_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,6 +1798,66 @@ func (x *StatusReply_Cache) GetRoots() []*StatusReply_Root {
 	return nil
 }
 
+type StatusReply_Staging struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Failed        int64                  `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusReply_Staging) Reset() {
+	*x = StatusReply_Staging{}
+	mi := &file_node_nodepb_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusReply_Staging) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusReply_Staging) ProtoMessage() {}
+
+func (x *StatusReply_Staging) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusReply_Staging.ProtoReflect.Descriptor instead.
+func (*StatusReply_Staging) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{2, 6}
+}
+
+func (x *StatusReply_Staging) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *StatusReply_Staging) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *StatusReply_Staging) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
 type StatReply_Provider struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -1571,7 +1875,7 @@ type StatReply_Provider struct {
 
 func (x *StatReply_Provider) Reset() {
 	*x = StatReply_Provider{}
-	mi := &file_node_nodepb_control_proto_msgTypes[24]
+	mi := &file_node_nodepb_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1887,7 @@ func (x *StatReply_Provider) String() string {
 func (*StatReply_Provider) ProtoMessage() {}
 
 func (x *StatReply_Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[24]
+	mi := &file_node_nodepb_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1984,7 @@ type PeersReply_Peer struct {
 
 func (x *PeersReply_Peer) Reset() {
 	*x = PeersReply_Peer{}
-	mi := &file_node_nodepb_control_proto_msgTypes[26]
+	mi := &file_node_nodepb_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1996,7 @@ func (x *PeersReply_Peer) String() string {
 func (*PeersReply_Peer) ProtoMessage() {}
 
 func (x *PeersReply_Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[26]
+	mi := &file_node_nodepb_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,14 +2092,15 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x1c\n" +
 	"\trecursive\x18\x03 \x01(\bR\trecursive\x12\x1b\n" +
 	"\tkeep_name\x18\x04 \x01(\bR\bkeepName\"\x0f\n" +
-	"\rStatusRequest\"\x94\v\n" +
+	"\rStatusRequest\"\xa4\f\n" +
 	"\vStatusReply\x126\n" +
 	"\x04node\x18\x01 \x01(\v2\".p2pfs.control.v1.StatusReply.NodeR\x04node\x126\n" +
 	"\x04meta\x18\x02 \x01(\v2\".p2pfs.control.v1.StatusReply.MetaR\x04meta\x129\n" +
 	"\x05mount\x18\x03 \x01(\v2#.p2pfs.control.v1.StatusReply.MountR\x05mount\x129\n" +
 	"\x05cache\x18\x04 \x01(\v2#.p2pfs.control.v1.StatusReply.CacheR\x05cache\x12G\n" +
 	"\bcounters\x18\x05 \x03(\v2+.p2pfs.control.v1.StatusReply.CountersEntryR\bcounters\x12\x1a\n" +
-	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x1a\xb3\x02\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12?\n" +
+	"\astaging\x18\a \x01(\v2%.p2pfs.control.v1.StatusReply.StagingR\astaging\x1a\xb3\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1843,7 +2148,11 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05roots\x18\a \x03(\v2\".p2pfs.control.v1.StatusReply.RootR\x05roots\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xba\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1aM\n" +
+	"\aStaging\x12\x14\n" +
+	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\"\xba\x01\n" +
 	"\x0fRegisterRequest\x12\x18\n" +
 	"\asources\x18\x01 \x03(\fR\asources\x12\x12\n" +
 	"\x04dest\x18\x02 \x01(\fR\x04dest\x12\x1e\n" +
@@ -1953,7 +2262,30 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x0eUnmountRequest\x12\x14\n" +
 	"\x05force\x18\x01 \x01(\bR\x05force\x12\x12\n" +
 	"\x04lazy\x18\x02 \x01(\bR\x04lazy\"\x0e\n" +
-	"\fUnmountReply2\xe3\x05\n" +
+	"\fUnmountReply\"\x95\x02\n" +
+	"\x0eRecoverRequest\x12?\n" +
+	"\x06action\x18\x01 \x01(\x0e2'.p2pfs.control.v1.RecoverRequest.ActionR\x06action\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\fR\x05names\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x12\x1a\n" +
+	"\bunclosed\x18\x04 \x01(\bR\bunclosed\x12\x18\n" +
+	"\areplace\x18\x05 \x01(\bR\areplace\x12\x13\n" +
+	"\x02to\x18\x06 \x01(\fH\x00R\x02to\x88\x01\x01\x12\x10\n" +
+	"\x03out\x18\a \x01(\fR\x03out\"6\n" +
+	"\x06Action\x12\b\n" +
+	"\x04LIST\x10\x00\x12\v\n" +
+	"\aPUBLISH\x10\x01\x12\v\n" +
+	"\aDISCARD\x10\x02\x12\b\n" +
+	"\x04COPY\x10\x03B\x05\n" +
+	"\x03_to\"\xac\x01\n" +
+	"\fRecoverReply\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\x12 \n" +
+	"\fwhen_unix_ns\x18\x04 \x01(\x03R\n" +
+	"whenUnixNs\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xb2\x06\n" +
 	"\aControl\x12H\n" +
 	"\x06Status\x12\x1f.p2pfs.control.v1.StatusRequest\x1a\x1d.p2pfs.control.v1.StatusReply\x12K\n" +
 	"\bRegister\x12!.p2pfs.control.v1.RegisterRequest\x1a\x1a.p2pfs.control.v1.Progress0\x01\x12N\n" +
@@ -1964,7 +2296,8 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x03Get\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1a.p2pfs.control.v1.Progress0\x01\x12B\n" +
 	"\x04Drop\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1b.p2pfs.control.v1.DropReply\x12E\n" +
 	"\x05Peers\x12\x1e.p2pfs.control.v1.PeersRequest\x1a\x1c.p2pfs.control.v1.PeersReply\x12K\n" +
-	"\aCollect\x12 .p2pfs.control.v1.CollectRequest\x1a\x1e.p2pfs.control.v1.CollectReply\x12K\n" +
+	"\aCollect\x12 .p2pfs.control.v1.CollectRequest\x1a\x1e.p2pfs.control.v1.CollectReply\x12M\n" +
+	"\aRecover\x12 .p2pfs.control.v1.RecoverRequest\x1a\x1e.p2pfs.control.v1.RecoverReply0\x01\x12K\n" +
 	"\aUnmount\x12 .p2pfs.control.v1.UnmountRequest\x1a\x1e.p2pfs.control.v1.UnmountReplyB$Z\"github.com/p2pfs/p2pfs/node/nodepbb\x06proto3"
 
 var (
@@ -1979,76 +2312,85 @@ func file_node_nodepb_control_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_control_proto_rawDescData
 }
 
-var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_node_nodepb_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_node_nodepb_control_proto_goTypes = []any{
-	(*PathRequest)(nil),        // 0: p2pfs.control.v1.PathRequest
-	(*StatusRequest)(nil),      // 1: p2pfs.control.v1.StatusRequest
-	(*StatusReply)(nil),        // 2: p2pfs.control.v1.StatusReply
-	(*RegisterRequest)(nil),    // 3: p2pfs.control.v1.RegisterRequest
-	(*Progress)(nil),           // 4: p2pfs.control.v1.Progress
-	(*UnregisterReply)(nil),    // 5: p2pfs.control.v1.UnregisterReply
-	(*ListRequest)(nil),        // 6: p2pfs.control.v1.ListRequest
-	(*ListReply)(nil),          // 7: p2pfs.control.v1.ListReply
-	(*Item)(nil),               // 8: p2pfs.control.v1.Item
-	(*StatReply)(nil),          // 9: p2pfs.control.v1.StatReply
-	(*DropReply)(nil),          // 10: p2pfs.control.v1.DropReply
-	(*PeersRequest)(nil),       // 11: p2pfs.control.v1.PeersRequest
-	(*PeersReply)(nil),         // 12: p2pfs.control.v1.PeersReply
-	(*CollectRequest)(nil),     // 13: p2pfs.control.v1.CollectRequest
-	(*CollectReply)(nil),       // 14: p2pfs.control.v1.CollectReply
-	(*UnmountRequest)(nil),     // 15: p2pfs.control.v1.UnmountRequest
-	(*UnmountReply)(nil),       // 16: p2pfs.control.v1.UnmountReply
-	(*StatusReply_Node)(nil),   // 17: p2pfs.control.v1.StatusReply.Node
-	(*StatusReply_Meta)(nil),   // 18: p2pfs.control.v1.StatusReply.Meta
-	(*StatusReply_Mount)(nil),  // 19: p2pfs.control.v1.StatusReply.Mount
-	(*StatusReply_Root)(nil),   // 20: p2pfs.control.v1.StatusReply.Root
-	(*StatusReply_Cache)(nil),  // 21: p2pfs.control.v1.StatusReply.Cache
-	nil,                        // 22: p2pfs.control.v1.StatusReply.CountersEntry
-	nil,                        // 23: p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	(*StatReply_Provider)(nil), // 24: p2pfs.control.v1.StatReply.Provider
-	nil,                        // 25: p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	(*PeersReply_Peer)(nil),    // 26: p2pfs.control.v1.PeersReply.Peer
-	nil,                        // 27: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	(RecoverRequest_Action)(0),  // 0: p2pfs.control.v1.RecoverRequest.Action
+	(*PathRequest)(nil),         // 1: p2pfs.control.v1.PathRequest
+	(*StatusRequest)(nil),       // 2: p2pfs.control.v1.StatusRequest
+	(*StatusReply)(nil),         // 3: p2pfs.control.v1.StatusReply
+	(*RegisterRequest)(nil),     // 4: p2pfs.control.v1.RegisterRequest
+	(*Progress)(nil),            // 5: p2pfs.control.v1.Progress
+	(*UnregisterReply)(nil),     // 6: p2pfs.control.v1.UnregisterReply
+	(*ListRequest)(nil),         // 7: p2pfs.control.v1.ListRequest
+	(*ListReply)(nil),           // 8: p2pfs.control.v1.ListReply
+	(*Item)(nil),                // 9: p2pfs.control.v1.Item
+	(*StatReply)(nil),           // 10: p2pfs.control.v1.StatReply
+	(*DropReply)(nil),           // 11: p2pfs.control.v1.DropReply
+	(*PeersRequest)(nil),        // 12: p2pfs.control.v1.PeersRequest
+	(*PeersReply)(nil),          // 13: p2pfs.control.v1.PeersReply
+	(*CollectRequest)(nil),      // 14: p2pfs.control.v1.CollectRequest
+	(*CollectReply)(nil),        // 15: p2pfs.control.v1.CollectReply
+	(*UnmountRequest)(nil),      // 16: p2pfs.control.v1.UnmountRequest
+	(*UnmountReply)(nil),        // 17: p2pfs.control.v1.UnmountReply
+	(*RecoverRequest)(nil),      // 18: p2pfs.control.v1.RecoverRequest
+	(*RecoverReply)(nil),        // 19: p2pfs.control.v1.RecoverReply
+	(*StatusReply_Node)(nil),    // 20: p2pfs.control.v1.StatusReply.Node
+	(*StatusReply_Meta)(nil),    // 21: p2pfs.control.v1.StatusReply.Meta
+	(*StatusReply_Mount)(nil),   // 22: p2pfs.control.v1.StatusReply.Mount
+	(*StatusReply_Root)(nil),    // 23: p2pfs.control.v1.StatusReply.Root
+	(*StatusReply_Cache)(nil),   // 24: p2pfs.control.v1.StatusReply.Cache
+	nil,                         // 25: p2pfs.control.v1.StatusReply.CountersEntry
+	(*StatusReply_Staging)(nil), // 26: p2pfs.control.v1.StatusReply.Staging
+	nil,                         // 27: p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	(*StatReply_Provider)(nil),  // 28: p2pfs.control.v1.StatReply.Provider
+	nil,                         // 29: p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	(*PeersReply_Peer)(nil),     // 30: p2pfs.control.v1.PeersReply.Peer
+	nil,                         // 31: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
 }
 var file_node_nodepb_control_proto_depIdxs = []int32{
-	17, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
-	18, // 1: p2pfs.control.v1.StatusReply.meta:type_name -> p2pfs.control.v1.StatusReply.Meta
-	19, // 2: p2pfs.control.v1.StatusReply.mount:type_name -> p2pfs.control.v1.StatusReply.Mount
-	21, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
-	22, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
-	8,  // 5: p2pfs.control.v1.ListReply.items:type_name -> p2pfs.control.v1.Item
-	8,  // 6: p2pfs.control.v1.StatReply.item:type_name -> p2pfs.control.v1.Item
-	24, // 7: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
-	26, // 8: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
-	23, // 9: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	20, // 10: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
-	25, // 11: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	27, // 12: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
-	1,  // 13: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
-	3,  // 14: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
-	0,  // 15: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
-	6,  // 16: p2pfs.control.v1.Control.List:input_type -> p2pfs.control.v1.ListRequest
-	0,  // 17: p2pfs.control.v1.Control.Stat:input_type -> p2pfs.control.v1.PathRequest
-	0,  // 18: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
-	0,  // 19: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
-	11, // 20: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
-	13, // 21: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
-	15, // 22: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
-	2,  // 23: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
-	4,  // 24: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
-	5,  // 25: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
-	7,  // 26: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
-	9,  // 27: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
-	4,  // 28: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
-	10, // 29: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
-	12, // 30: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
-	14, // 31: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
-	16, // 32: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
-	23, // [23:33] is the sub-list for method output_type
-	13, // [13:23] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	20, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
+	21, // 1: p2pfs.control.v1.StatusReply.meta:type_name -> p2pfs.control.v1.StatusReply.Meta
+	22, // 2: p2pfs.control.v1.StatusReply.mount:type_name -> p2pfs.control.v1.StatusReply.Mount
+	24, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
+	25, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
+	26, // 5: p2pfs.control.v1.StatusReply.staging:type_name -> p2pfs.control.v1.StatusReply.Staging
+	9,  // 6: p2pfs.control.v1.ListReply.items:type_name -> p2pfs.control.v1.Item
+	9,  // 7: p2pfs.control.v1.StatReply.item:type_name -> p2pfs.control.v1.Item
+	28, // 8: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
+	30, // 9: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
+	0,  // 10: p2pfs.control.v1.RecoverRequest.action:type_name -> p2pfs.control.v1.RecoverRequest.Action
+	27, // 11: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	23, // 12: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
+	29, // 13: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	31, // 14: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	2,  // 15: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
+	4,  // 16: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
+	1,  // 17: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
+	7,  // 18: p2pfs.control.v1.Control.List:input_type -> p2pfs.control.v1.ListRequest
+	1,  // 19: p2pfs.control.v1.Control.Stat:input_type -> p2pfs.control.v1.PathRequest
+	1,  // 20: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
+	1,  // 21: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
+	12, // 22: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
+	14, // 23: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
+	18, // 24: p2pfs.control.v1.Control.Recover:input_type -> p2pfs.control.v1.RecoverRequest
+	16, // 25: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
+	3,  // 26: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
+	5,  // 27: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
+	6,  // 28: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
+	8,  // 29: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
+	10, // 30: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
+	5,  // 31: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
+	11, // 32: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
+	13, // 33: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
+	15, // 34: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
+	19, // 35: p2pfs.control.v1.Control.Recover:output_type -> p2pfs.control.v1.RecoverReply
+	17, // 36: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
+	26, // [26:37] is the sub-list for method output_type
+	15, // [15:26] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_control_proto_init() }
@@ -2056,18 +2398,20 @@ func file_node_nodepb_control_proto_init() {
 	if File_node_nodepb_control_proto != nil {
 		return
 	}
+	file_node_nodepb_control_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_control_proto_rawDesc), len(file_node_nodepb_control_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   28,
+			NumEnums:      1,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_node_nodepb_control_proto_goTypes,
 		DependencyIndexes: file_node_nodepb_control_proto_depIdxs,
+		EnumInfos:         file_node_nodepb_control_proto_enumTypes,
 		MessageInfos:      file_node_nodepb_control_proto_msgTypes,
 	}.Build()
 	File_node_nodepb_control_proto = out.File

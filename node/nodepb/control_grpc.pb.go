@@ -30,6 +30,7 @@ const (
 	Control_Drop_FullMethodName       = "/p2pfs.control.v1.Control/Drop"
 	Control_Peers_FullMethodName      = "/p2pfs.control.v1.Control/Peers"
 	Control_Collect_FullMethodName    = "/p2pfs.control.v1.Control/Collect"
+	Control_Recover_FullMethodName    = "/p2pfs.control.v1.Control/Recover"
 	Control_Unmount_FullMethodName    = "/p2pfs.control.v1.Control/Unmount"
 )
 
@@ -48,6 +49,9 @@ type ControlClient interface {
 	Peers(ctx context.Context, in *PeersRequest, opts ...grpc.CallOption) (*PeersReply, error)
 	// Collect removes what this node keeps and no name stands for.
 	Collect(ctx context.Context, in *CollectRequest, opts ...grpc.CallOption) (*CollectReply, error)
+	// Recover lists, publishes or discards what was written here and not
+	// published; progress has one message for each file.
+	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RecoverReply], error)
 	// Unmount ends the node; the reply comes when the mount is gone.
 	Unmount(ctx context.Context, in *UnmountRequest, opts ...grpc.CallOption) (*UnmountReply, error)
 }
@@ -177,6 +181,25 @@ func (c *controlClient) Collect(ctx context.Context, in *CollectRequest, opts ..
 	return out, nil
 }
 
+func (c *controlClient) Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RecoverReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Recover_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RecoverRequest, RecoverReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_RecoverClient = grpc.ServerStreamingClient[RecoverReply]
+
 func (c *controlClient) Unmount(ctx context.Context, in *UnmountRequest, opts ...grpc.CallOption) (*UnmountReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UnmountReply)
@@ -202,6 +225,9 @@ type ControlServer interface {
 	Peers(context.Context, *PeersRequest) (*PeersReply, error)
 	// Collect removes what this node keeps and no name stands for.
 	Collect(context.Context, *CollectRequest) (*CollectReply, error)
+	// Recover lists, publishes or discards what was written here and not
+	// published; progress has one message for each file.
+	Recover(*RecoverRequest, grpc.ServerStreamingServer[RecoverReply]) error
 	// Unmount ends the node; the reply comes when the mount is gone.
 	Unmount(context.Context, *UnmountRequest) (*UnmountReply, error)
 	mustEmbedUnimplementedControlServer()
@@ -240,6 +266,9 @@ func (UnimplementedControlServer) Peers(context.Context, *PeersRequest) (*PeersR
 }
 func (UnimplementedControlServer) Collect(context.Context, *CollectRequest) (*CollectReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Collect not implemented")
+}
+func (UnimplementedControlServer) Recover(*RecoverRequest, grpc.ServerStreamingServer[RecoverReply]) error {
+	return status.Error(codes.Unimplemented, "method Recover not implemented")
 }
 func (UnimplementedControlServer) Unmount(context.Context, *UnmountRequest) (*UnmountReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unmount not implemented")
@@ -406,6 +435,17 @@ func _Control_Collect_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Recover_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RecoverRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControlServer).Recover(m, &grpc.GenericServerStream[RecoverRequest, RecoverReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_RecoverServer = grpc.ServerStreamingServer[RecoverReply]
+
 func _Control_Unmount_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UnmountRequest)
 	if err := dec(in); err != nil {
@@ -474,6 +514,11 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Get",
 			Handler:       _Control_Get_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Recover",
+			Handler:       _Control_Recover_Handler,
 			ServerStreams: true,
 		},
 	},
