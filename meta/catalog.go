@@ -15,22 +15,36 @@ type Options struct {
 	// Log takes what a caller cannot be told: unreadable records that a
 	// listing passed over. Nil discards.
 	Log *slog.Logger
+	// Recorder is told the changes of names that are made here. Nil: nobody is.
+	Recorder Recorder
 }
 
 // Catalog is the domain's rules, written once over any store. It holds no
-// state but the facts of the store it joined and is safe for concurrent use.
+// state that matters but the facts of the store it joined, and is safe for
+// concurrent use.
 // Its errors are those of Slots and the name errors of this package, wrapped.
 type Catalog struct {
-	slots     Slots
+	slots     Slots // gate: what the rules use
+	raw       Slots // the store itself
+	gate      *gate
+	recorder  Recorder
+	lost      chan struct{}
+	behind    behind
+	live      atomic.Bool // the store was seen to be the one it was joined as
 	log       *slog.Logger
 	chunkSize atomic.Int64              // the store's default, bytes
 	store     atomic.Pointer[StoreInfo] // as joined; nil before
+	dirMoves  chan struct{}             // holds one while a directory is moved from here
+	leftovers leftovers
 }
 
 // NewCatalog returns the rules over a store. The caller keeps the store and
 // closes it.
 func NewCatalog(slots Slots, opts Options) *Catalog {
-	c := &Catalog{slots: slots, log: opts.Log}
+	c := &Catalog{raw: slots, recorder: opts.Recorder, lost: make(chan struct{}, 1), log: opts.Log, dirMoves: make(chan struct{}, 1)}
+	c.behind = behind{dirs: map[InodeID]uint64{}, wake: make(chan struct{}, 1)}
+	c.gate = &gate{Slots: slots, c: c}
+	c.slots = c.gate
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -53,6 +67,7 @@ func (c *Catalog) Join(ctx context.Context, opts JoinOptions) (StoreInfo, error)
 		return StoreInfo{}, fmt.Errorf("join cluster: %w", err)
 	}
 	c.UseStore(info)
+	c.live.Store(true)
 	return info, nil
 }
 
@@ -106,12 +121,14 @@ func (c *Catalog) makeStore(ctx context.Context, chunkSize int64) (StoreInfo, er
 	return info, c.makeRoot(ctx)
 }
 
-func (c *Catalog) makeRoot(ctx context.Context) error {
-	b, err := marshalDir(DirInfo{Mode: 0o755})
+func (c *Catalog) makeRoot(ctx context.Context) error { return c.makeRootIn(ctx, c.slots) }
+
+func (c *Catalog) makeRootIn(ctx context.Context, slots Slots) error {
+	b, err := marshalDir(DirInfo{Mode: 0o755}, nil)
 	if err != nil {
 		return err
 	}
-	_, err = c.slots.Apply(ctx, dirSlot(RootDir), []If{{Field: self, Absent: true}}, []Set{{self, b}})
+	_, err = slots.Apply(ctx, dirSlot(RootDir), []If{{Field: self, Absent: true}}, []Set{{self, b}})
 	if err != nil && !errors.Is(err, ErrConflict) {
 		return fmt.Errorf("make the root directory: %w", err)
 	}

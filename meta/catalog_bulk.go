@@ -55,25 +55,31 @@ func (c *Catalog) linkBatch(ctx context.Context, dir InodeID, batch []Entry) err
 		names = append(names, e.Name)
 		sets = append(sets, Set{e.Name, b})
 	}
-	at, err := c.slots.Apply(ctx, dirSlot(dir), linkable(names...), sets)
-	if errors.Is(err, ErrConflict) {
-		return c.whichNotLinked(ctx, dir, names)
+	for {
+		at, err := c.slots.Apply(ctx, dirSlot(dir), linkable(names...), sets)
+		if errors.Is(err, ErrConflict) {
+			if err = c.whichNotLinked(ctx, dir, names); err == nil {
+				continue
+			}
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("create %q and %d more: %w", names[0], len(names)-1, err)
+		}
+		for i := range batch {
+			batch[i].Version = at
+		}
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("create %q and %d more: %w", names[0], len(names)-1, err)
-	}
-	for i := range batch {
-		batch[i].Version = at
-	}
-	return nil
 }
 
-// whichNotLinked finds the first name of a batch that another had.
+// whichNotLinked finds the first name of a batch that another has; nil: there
+// is none now.
 func (c *Catalog) whichNotLinked(ctx context.Context, dir InodeID, names []string) error {
 	for _, n := range names {
-		if err := c.whyNotLinked(ctx, dir, n); !errors.Is(err, ErrConflict) {
+		if err := c.whyNotLinked(ctx, dir, n); err != nil {
 			return fmt.Errorf("create %q: %w", n, err)
 		}
 	}
-	return fmt.Errorf("create %q and %d more: %w", names[0], len(names)-1, ErrConflict)
+	return nil
 }

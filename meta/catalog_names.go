@@ -30,27 +30,48 @@ func (c *Catalog) Lookup(ctx context.Context, dir InodeID, name string) (Entry, 
 }
 
 // LookupAt is Lookup that also returns the directory's version at the moment
-// of the answer. The version is right when the error is ErrNotFound, too.
+// of the answer. The version is right when the error is ErrNotFound, too. A
+// move or a removal that it finds half done it finishes first.
 func (c *Catalog) LookupAt(ctx context.Context, dir InodeID, name string) (Entry, uint64, error) {
 	if err := CheckName(name); err != nil {
 		return Entry{}, 0, err
 	}
 	slot := dirSlot(dir)
-	recs, err := c.slots.Get(ctx, Key{slot, ""}, Key{slot, name})
-	if err != nil {
-		return Entry{}, 0, fmt.Errorf("look up %q: %w", name, err)
+	for {
+		recs, err := c.slots.Get(ctx, Key{slot, ""}, Key{slot, name})
+		if err != nil {
+			return Entry{}, 0, fmt.Errorf("look up %q: %w", name, err)
+		}
+		at := recs[0].Version
+		if recs[1].Value == nil {
+			return Entry{}, at, fmt.Errorf("look up %q: %w", name, ErrNotFound)
+		}
+		e, again, err := c.stand(ctx, dir, recs[1])
+		if !again {
+			return e, at, err
+		}
 	}
-	at := recs[0].Version
-	if recs[1].Value == nil {
-		return Entry{}, at, fmt.Errorf("look up %q: %w", name, ErrNotFound)
-	}
-	e, err := c.entry(recs[1])
-	return e, at, err
 }
 
 // entry reads a record as an entry.
 func (c *Catalog) entry(r Record) (Entry, error) {
 	return UnmarshalEntry(r.Field, r.Value, r.Version, c.chunkSize.Load())
+}
+
+// moving reads a record as an entry, and where it is being moved to; nil if it
+// is not.
+func (c *Catalog) moving(r Record) (Entry, *move, error) {
+	e, mv, err := unmarshalMoving(r.Field, r.Value, r.Version, c.chunkSize.Load())
+	if c.readOnly() {
+		mv = nil // it is for others to finish
+	}
+	return e, mv, err
+}
+
+// readOnly reports whether the store is not ours to write.
+func (c *Catalog) readOnly() bool {
+	s := c.store.Load()
+	return s != nil && s.ReadOnly
 }
 
 // Dir returns a directory's own record. ErrNotFound: it was removed.
@@ -107,7 +128,11 @@ func (c *Catalog) list(ctx context.Context, dir InodeID, fn func([]Entry) error)
 		if first {
 			version = p.Version
 		}
-		if err := fn(c.entries(dir, p.Records)); err != nil {
+		entries, err := c.entries(ctx, dir, p.Records)
+		if err == nil {
+			err = fn(entries)
+		}
+		if err != nil {
 			return 0, err
 		}
 		next = p.Next
@@ -115,22 +140,32 @@ func (c *Catalog) list(ctx context.Context, dir InodeID, fn func([]Entry) error)
 	return version, nil
 }
 
-// entries reads records as entries, without the directory's own record and
-// those that cannot be read: one bad record must not hide the others.
-func (c *Catalog) entries(dir InodeID, recs []Record) []Entry {
+// entries reads records as entries, without those that are no names and those
+// that cannot be read: one bad record must not hide the others. Moves that are
+// under way are finished; their entries are told as they were.
+func (c *Catalog) entries(ctx context.Context, dir InodeID, recs []Record) ([]Entry, error) {
 	out := make([]Entry, 0, len(recs))
 	for _, r := range recs {
-		if r.Field == self {
+		if !isName(r.Field) {
+			c.leftover(ctx, dir, r)
 			continue
 		}
-		e, err := c.entry(r)
+		e, mv, err := c.moving(r)
 		if err != nil {
 			c.log.Warn("entry passed over", "dir", fmt.Sprintf("%016x", uint64(dir)), "err", err)
 			continue
 		}
+		if mv != nil {
+			err := c.settle(ctx, Place{dir, e.Name}, r, mv)
+			if errors.Is(err, ErrFormat) {
+				c.log.Warn("move not finished", "err", err)
+			} else if err != nil {
+				return nil, err
+			}
+		}
 		out = append(out, e)
 	}
-	return out
+	return out, nil
 }
 
 // Attrs are the attributes of a new directory.
@@ -146,7 +181,8 @@ type Attrs struct {
 // never linked is garbage; DiscardDir removes it.
 func (c *Catalog) NewDir(ctx context.Context, parent InodeID, a Attrs) (InodeID, error) {
 	id := NewInodeID()
-	b, err := marshalDir(DirInfo{Parent: parent, Mode: a.Mode, UID: a.UID, GID: a.GID, MtimeNs: a.mtime()})
+	mtime := a.mtime()
+	b, err := marshalDir(DirInfo{Parent: parent, Mode: a.Mode, UID: a.UID, GID: a.GID, MtimeNs: mtime, CtimeNs: mtime}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -197,15 +233,19 @@ func (c *Catalog) Link(ctx context.Context, dir InodeID, e Entry) (Entry, error)
 	if err != nil {
 		return Entry{}, err
 	}
-	v, err := c.slots.Apply(ctx, dirSlot(dir), linkable(e.Name), []Set{{e.Name, b}})
-	if errors.Is(err, ErrConflict) {
-		err = c.whyNotLinked(ctx, dir, e.Name)
+	for {
+		v, err := c.slots.Apply(ctx, dirSlot(dir), linkable(e.Name), []Set{{e.Name, b}})
+		if errors.Is(err, ErrConflict) {
+			if err = c.whyNotLinked(ctx, dir, e.Name); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return Entry{}, fmt.Errorf("create %q: %w", e.Name, err)
+		}
+		e.Version = v
+		return e, nil
 	}
-	if err != nil {
-		return Entry{}, fmt.Errorf("create %q: %w", e.Name, err)
-	}
-	e.Version = v
-	return e, nil
 }
 
 // linkable are the conditions of adding names: the directory is alive (Rmdir
@@ -218,7 +258,8 @@ func linkable(names ...string) []If {
 	return conds
 }
 
-// whyNotLinked finds which condition of linkable did not hold.
+// whyNotLinked finds which condition of linkable did not hold; nil: they may
+// hold now.
 func (c *Catalog) whyNotLinked(ctx context.Context, dir InodeID, name string) error {
 	recs, err := c.slots.Get(ctx, Key{dirSlot(dir), self}, Key{dirSlot(dir), name})
 	switch {
@@ -226,10 +267,17 @@ func (c *Catalog) whyNotLinked(ctx context.Context, dir InodeID, name string) er
 		return err
 	case recs[0].Value == nil:
 		return fmt.Errorf("its directory was removed: %w", ErrNotFound)
-	case recs[1].Value != nil:
+	case recs[1].Value == nil:
+		return nil
+	}
+	_, again, err := c.stand(ctx, dir, recs[1])
+	switch {
+	case again:
+		return nil
+	case err == nil, errors.Is(err, ErrFormat):
 		return ErrExist
 	}
-	return ErrConflict // the name was there and is gone again
+	return err
 }
 
 // Replace writes an entry over the one of the same name that has version
@@ -250,6 +298,11 @@ func (c *Catalog) Replace(ctx context.Context, dir InodeID, e Entry, ifVersion u
 	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, err)
+	}
+	if _, again, err := c.stand(ctx, dir, recs[0]); again {
+		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, ErrConflict)
+	} else if err != nil && !errors.Is(err, ErrFormat) {
+		return Entry{}, err
 	}
 	b, err := MarshalEntry(e, recs[0].Value)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	groupsPerGet = 32
 )
 
-// PutObjects writes the records of new objects and their zero blocks, many at
-// once. Writing one again as it is is harmless; ErrExist: another object has
+// PutObjects writes the records of new objects, their zero blocks and their
+// sums, many at once. Writing one again as it is is harmless; ErrExist: another object has
 // the id. An error leaves what was written before it.
 func (c *Catalog) PutObjects(ctx context.Context, objects []ObjectRecord) error {
 	return inParallel(ctx, objectsInFlight, slices.Values(objects), c.putObject)
@@ -31,7 +31,7 @@ func (c *Catalog) putObject(ctx context.Context, r ObjectRecord) error {
 	if err != nil {
 		return err
 	}
-	sets, err := zeroGroups(r)
+	sets, err := groupsOf(r)
 	if err != nil {
 		return err
 	}
@@ -61,23 +61,28 @@ func (c *Catalog) sameObject(ctx context.Context, o chunk.Object) error {
 	return nil
 }
 
-// zeroGroups returns the groups that hold zero blocks.
-func zeroGroups(r ObjectRecord) ([]Set, error) {
-	if r.Zeros.Len() == 0 {
-		return nil, nil
+// groupsOf returns the groups that hold an object's zero blocks and sums.
+func groupsOf(r ObjectRecord) ([]Set, error) {
+	n := r.Object.Blocks()
+	if r.Zeros.Len() != 0 && r.Zeros.Len() != n || len(r.Sums) != 0 && len(r.Sums) != n {
+		return nil, fmt.Errorf("write object %s: %d zero bits and %d checksums for %d blocks", r.Object.ID.Short(), r.Zeros.Len(), len(r.Sums), n)
 	}
-	if r.Zeros.Len() != r.Object.Blocks() {
-		return nil, fmt.Errorf("write object %s: zero bits for %d blocks of %d", r.Object.ID.Short(), r.Zeros.Len(), r.Object.Blocks())
+	if r.Zeros.Count() == 0 && len(r.Sums) == 0 {
+		return nil, nil
 	}
 	var sets []Set
 	for i := range Groups(r.Object) {
 		g := newSumGroup(r.Object, i)
-		for b := range g.Zero.Len() {
-			if r.Zeros.Has(i*GroupBlocks + b) {
-				g.Zero.Set(b)
-			}
+		first := i * GroupBlocks
+		if len(r.Sums) > 0 {
+			g.Known.Fill()
+			copy(g.Sums, r.Sums[first:])
 		}
-		if g.Zero.Count() == 0 {
+		if r.Zeros.Len() > 0 {
+			// A group starts at a whole byte, since GroupBlocks is a multiple of 8.
+			copy(g.Zero.Bytes(), r.Zeros.Bytes()[first/8:])
+		}
+		if g.Zero.Count() == 0 && len(r.Sums) == 0 {
 			continue
 		}
 		b, err := marshalSumGroup(g, nil)
@@ -119,7 +124,7 @@ func (c *Catalog) Object(ctx context.Context, id chunk.ObjectID) (ObjectRecord, 
 // MarkDamaged records that an object cannot be trusted, for everyone. The
 // first reason stands. An object of one block gets a record for it.
 func (c *Catalog) MarkDamaged(ctx context.Context, o chunk.Object, why string) error {
-	err := c.rewrite(ctx, Key{objectSlot(o.ID), self}, func(old Record) ([]byte, error) {
+	_, err := c.rewrite(ctx, Key{objectSlot(o.ID), self}, func(old Record) ([]byte, error) {
 		r := ObjectRecord{Object: o}
 		if old.Value != nil {
 			var err error
@@ -139,9 +144,10 @@ func (c *Catalog) MarkDamaged(ctx context.Context, o chunk.Object, why string) e
 	return nil
 }
 
-// DropObject removes all that the store holds of an object; one that is gone
-// already is no error.
-func (c *Catalog) DropObject(ctx context.Context, id chunk.ObjectID) error {
+// DeleteObject removes all that the store holds of an object: its record and
+// its groups. One that is gone already is no error. Its names and its set's
+// providers are not touched.
+func (c *Catalog) DeleteObject(ctx context.Context, id chunk.ObjectID) error {
 	slot := objectSlot(id)
 	for {
 		p, err := c.slots.List(ctx, slot, "", MaxSets)
@@ -153,7 +159,7 @@ func (c *Catalog) DropObject(ctx context.Context, id chunk.ObjectID) error {
 			_, err = c.slots.Apply(ctx, slot, nil, sets)
 		}
 		if err != nil {
-			return fmt.Errorf("drop object %s: %w", id.Short(), err)
+			return fmt.Errorf("delete object %s: %w", id.Short(), err)
 		}
 		if p.Next == "" {
 			return nil
@@ -162,25 +168,25 @@ func (c *Catalog) DropObject(ctx context.Context, id chunk.ObjectID) error {
 }
 
 // rewrite changes one record by compare-and-swap, again and again until no
-// other change comes between. change gets the record as it is and returns the
-// new value; nil leaves it.
-func (c *Catalog) rewrite(ctx context.Context, key Key, change func(old Record) ([]byte, error)) error {
+// other change comes between, and returns its version. change gets the record
+// as it is and returns the new value; nil leaves it.
+func (c *Catalog) rewrite(ctx context.Context, key Key, change func(old Record) ([]byte, error)) (uint64, error) {
 	for {
 		recs, err := c.slots.Get(ctx, key)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		b, err := change(recs[0])
 		if b == nil || err != nil {
-			return err
+			return recs[0].Version, err
 		}
 		cond := If{Field: key.Field, Version: recs[0].Version}
 		if recs[0].Value == nil {
 			cond = If{Field: key.Field, Absent: true}
 		}
-		_, err = c.slots.Apply(ctx, key.Slot, []If{cond}, []Set{{key.Field, b}})
+		at, err := c.slots.Apply(ctx, key.Slot, []If{cond}, []Set{{key.Field, b}})
 		if !errors.Is(err, ErrConflict) {
-			return err
+			return at, err
 		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 // complete provider stays complete, until Withdraw.
 func (c *Catalog) Announce(ctx context.Context, set chunk.SetID, node chunk.NodeID, keeper, complete bool) error {
 	key := Key{setSlot(set), node.String()}
-	err := c.rewrite(ctx, key, func(old Record) ([]byte, error) {
+	_, err := c.rewrite(ctx, key, func(old Record) ([]byte, error) {
 		p := providerRecord{keeper: keeper, complete: complete}
 		if old.Value != nil {
 			_, was, err := unmarshalProvider(key.Field, old.Value)

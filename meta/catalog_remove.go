@@ -7,50 +7,80 @@ import (
 )
 
 // Unlink removes the name of a file or symlink if its record has version
-// ifVersion; 0: whatever version it has. ErrNotFound, ErrIsDir, ErrConflict.
-func (c *Catalog) Unlink(ctx context.Context, dir InodeID, name string, ifVersion uint64) error {
+// ifVersion; 0: whatever version it has. It returns what was removed, and the
+// directory's version then. ErrNotFound, ErrIsDir, ErrConflict.
+func (c *Catalog) Unlink(ctx context.Context, dir InodeID, name string, ifVersion uint64) (Entry, uint64, error) {
 	for {
 		e, err := c.Lookup(ctx, dir, name)
 		switch {
 		case err != nil && !errors.Is(err, ErrFormat):
-			return err
+			return Entry{}, 0, err
 		case err != nil:
-			return fmt.Errorf("remove %q: %w", name, err)
+			return Entry{}, 0, fmt.Errorf("remove %q: %w", name, err)
 		case e.Kind == KindDir:
-			return fmt.Errorf("remove %q: %w", name, ErrIsDir)
+			return Entry{}, 0, fmt.Errorf("remove %q: %w", name, ErrIsDir)
 		case ifVersion != 0 && e.Version != ifVersion:
-			return fmt.Errorf("remove %q: %w", name, ErrConflict)
+			return Entry{}, 0, fmt.Errorf("remove %q: %w", name, ErrConflict)
 		}
-		_, err = c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
+		at, err := c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
 		if errors.Is(err, ErrConflict) && ifVersion == 0 {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("remove %q: %w", name, err)
+			return Entry{}, 0, fmt.Errorf("remove %q: %w", name, err)
 		}
-		return nil
+		return e, at, nil
 	}
 }
 
-// Rmdir removes an empty directory: first its own record, in one step with the
-// proof that it is empty, so that nothing can be created in it any more; then
-// its name. A crash between the two leaves a name that a second Rmdir removes.
+// Rmdir removes an empty directory and returns the version of its parent then.
+// First its own record goes, in one step with the proof that it is empty, so
+// that nothing can be created in it any more; then its name. A name that stays
+// because its remover died is taken away by whoever looks it up or wants it.
 // ErrNotFound, ErrNotDir, ErrNotEmpty.
-func (c *Catalog) Rmdir(ctx context.Context, dir InodeID, name string) error {
-	e, err := c.Lookup(ctx, dir, name)
+func (c *Catalog) Rmdir(ctx context.Context, dir InodeID, name string) (uint64, error) {
+	at, err := c.rmdir(ctx, dir, name)
+	if err != nil {
+		return 0, fmt.Errorf("remove directory %q: %w", name, err)
+	}
+	return at, nil
+}
+
+func (c *Catalog) rmdir(ctx context.Context, dir InodeID, name string) (uint64, error) {
+	if err := CheckName(name); err != nil {
+		return 0, err
+	}
+	r, mv, err := c.underWay(ctx, Place{dir, name})
+	for err == nil && mv != nil {
+		if err = c.settle(ctx, Place{dir, name}, r, mv); err == nil {
+			r, mv, err = c.underWay(ctx, Place{dir, name})
+		}
+	}
+	if err == nil && r.Value == nil {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return 0, err
+	}
+	e, err := c.entry(r)
 	if err == nil && e.Kind != KindDir {
-		err = fmt.Errorf("%q: %w", name, ErrNotDir)
+		err = ErrNotDir
 	}
 	if err == nil {
 		err = c.DiscardDir(ctx, e.Inode)
 	}
-	if err == nil {
-		_, err = c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
-	}
 	if err != nil {
-		return fmt.Errorf("remove directory %q: %w", name, err)
+		return 0, err
 	}
-	return nil
+	at, err := c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
+	if errors.Is(err, ErrConflict) {
+		// It is dead: if its name is still there, looking it up takes it away.
+		_, at, err = c.LookupAt(ctx, dir, name)
+		if errors.Is(err, ErrNotFound) {
+			err = nil
+		}
+	}
+	return at, err
 }
 
 // DiscardDir removes an empty directory's own record; one that is gone already
@@ -60,11 +90,38 @@ func (c *Catalog) DiscardDir(ctx context.Context, id InodeID) error {
 	if id == RootDir {
 		return fmt.Errorf("the root directory cannot be removed: %w", ErrNotEmpty)
 	}
-	_, err := c.slots.Apply(ctx, dirSlot(id), []If{{NoOthers: true}}, []Set{{Field: self}})
-	if errors.Is(err, ErrConflict) {
-		return ErrNotEmpty
+	for {
+		_, err := c.slots.Apply(ctx, dirSlot(id), []If{{NoOthers: true}}, []Set{{Field: self}})
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		if err := c.clearDecisions(ctx, id); err != nil {
+			return err
+		}
 	}
-	return err
+}
+
+// clearDecisions takes away the decisions about moves into a directory, so
+// that it is empty if it has no names: ErrNotEmpty if it has.
+func (c *Catalog) clearDecisions(ctx context.Context, id InodeID) error {
+	p, err := c.slots.List(ctx, dirSlot(id), "", MaxSets)
+	if err != nil {
+		return err
+	}
+	for _, r := range p.Records {
+		if isName(r.Field) {
+			return ErrNotEmpty
+		}
+	}
+	for _, r := range p.Records {
+		if r.Field == self {
+			continue
+		}
+		if err := c.clearDecision(ctx, id, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // DiscardTree removes a directory that no name leads to, and all under it.
@@ -136,7 +193,7 @@ func (r *treeRemoval) entries(ctx context.Context, dir InodeID, path string, ent
 		}
 	}
 	for len(files) > 0 {
-		n := min(len(files), MaxSets)
+		n := min(len(files), MaxSets/2) // each may leave a tombstone
 		if err := r.files(ctx, dir, path, files[:n]); err != nil {
 			return err
 		}
@@ -154,7 +211,7 @@ func (r *treeRemoval) dir(ctx context.Context, parent InodeID, path string, e En
 	if err != nil {
 		return err
 	}
-	err = r.c.Rmdir(ctx, parent, e.Name)
+	_, err = r.c.Rmdir(ctx, parent, e.Name)
 	switch {
 	case err == nil:
 		r.n.Dirs++
@@ -166,7 +223,7 @@ func (r *treeRemoval) dir(ctx context.Context, parent InodeID, path string, e En
 	return nil
 }
 
-// files removes at most MaxSets names in one step, or one by one where
+// files removes at most MaxSets/2 names in one step, or one by one where
 // another changed some of them.
 func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files []Entry) error {
 	conds := make([]If, 0, len(files))
@@ -186,7 +243,7 @@ func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files
 		return err
 	}
 	for _, e := range files {
-		err := r.c.Unlink(ctx, dir, e.Name, e.Version)
+		_, _, err := r.c.Unlink(ctx, dir, e.Name, e.Version)
 		switch {
 		case err == nil:
 			r.gone(path, e)

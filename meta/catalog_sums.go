@@ -97,7 +97,7 @@ func (c *Catalog) BindSums(ctx context.Context, o chunk.Object, sums map[int]uin
 // bindGroup merges sums into one group and returns a block that is bound to
 // another sum, or -1.
 func (c *Catalog) bindGroup(ctx context.Context, o chunk.Object, group int, sums map[int]uint32) (clash int, err error) {
-	err = c.rewrite(ctx, Key{objectSlot(o.ID), groupField(group)}, func(old Record) ([]byte, error) {
+	_, err = c.rewrite(ctx, Key{objectSlot(o.ID), groupField(group)}, func(old Record) ([]byte, error) {
 		clash = -1
 		g := newSumGroup(o, group)
 		if old.Value != nil {

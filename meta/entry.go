@@ -55,6 +55,16 @@ type Entry struct {
 	Object  chunk.Object
 	Target  string // of a symlink
 	Version uint64 // of the record
+
+	// unknown is what a newer program wrote into the record, so that it is
+	// kept wherever the entry is written again.
+	unknown string
+}
+
+// Place is a name in a directory.
+type Place struct {
+	Dir  InodeID
+	Name string
 }
 
 // SameContent reports whether two entries of a name stand for the same bytes

@@ -8,14 +8,25 @@ import (
 )
 
 // ErrOtherStore comes with ErrUnavailable: the store answers, and is not the
-// one that was joined. It was emptied, made anew or exchanged, and what it
-// lacks says nothing of this cluster's names.
+// one that was joined, or not yet again. It was emptied, made anew or exchanged,
+// and what it lacks says nothing of this cluster's names.
 var ErrOtherStore = errors.New("it is not the store of this cluster any more")
 
 // CheckStore reports whether the store is still the one that was joined:
 // ErrOtherStore and ErrUnavailable if not. Before Join and UseStore any will do.
 func (c *Catalog) CheckStore(ctx context.Context) error {
-	recs, err := c.slots.Get(ctx, Key{storeSlot, self})
+	if err := c.sameStore(ctx); err != nil {
+		return err
+	}
+	if c.Held() {
+		return fmt.Errorf("%w: %w: %w", ErrUnavailable, ErrOtherStore, errRestoring)
+	}
+	return nil
+}
+
+// sameStore is CheckStore for those who restore the store.
+func (c *Catalog) sameStore(ctx context.Context) error {
+	recs, err := c.raw.Get(ctx, Key{storeSlot, self})
 	if err != nil {
 		return fmt.Errorf("read the store's own record: %w", err)
 	}
@@ -24,6 +35,7 @@ func (c *Catalog) CheckStore(ctx context.Context) error {
 		return nil
 	}
 	if recs[0].Value == nil {
+		c.tellLost()
 		return fmt.Errorf("%w: %w: it is empty, and was of cluster %s", ErrUnavailable, ErrOtherStore, joined.Cluster)
 	}
 	now, err := UnmarshalStore(recs[0].Value)
@@ -33,8 +45,10 @@ func (c *Catalog) CheckStore(ctx context.Context) error {
 	case now.Cluster != joined.Cluster:
 		return fmt.Errorf("%w: %w: it is of cluster %s, and was of %s", ErrUnavailable, ErrOtherStore, now.Cluster, joined.Cluster)
 	case now.Epoch != joined.Epoch:
+		c.tellLost()
 		return fmt.Errorf("%w: %w: it has another history", ErrUnavailable, ErrOtherStore)
 	}
+	c.live.Store(true)
 	return nil
 }
 

@@ -61,7 +61,7 @@ func (m *Membership) join(ctx context.Context) error {
 	}
 	key := Key{nodeSlot(m.info.Node), self}
 	// No record is written into the store of another cluster.
-	if err := m.c.CheckStore(ctx); err != nil {
+	if err := m.c.sameStore(ctx); err != nil {
 		return fmt.Errorf("join node %q (%s): %w", m.info.Name, m.info.Node.Short(), err)
 	}
 	for {

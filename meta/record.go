@@ -26,8 +26,8 @@ func kindOf(k metapb.Kind) (Kind, bool) {
 }
 
 // MarshalEntry returns the record of an entry. old is the record it takes the
-// place of, nil if there is none: what this program does not know of in it is
-// kept.
+// place of: what this program does not know of in it is kept; with nil, what
+// the record that e was read from had of it.
 func MarshalEntry(e Entry, old []byte) ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("write entry %q: %w", e.Name, err)
@@ -37,7 +37,10 @@ func MarshalEntry(e Entry, old []byte) ([]byte, error) {
 		if err := proto.Unmarshal(old, m); err != nil {
 			return nil, fmt.Errorf("rewrite entry %q: %w: %w", e.Name, ErrFormat, err)
 		}
+	} else if e.unknown != "" {
+		m.ProtoReflect().SetUnknown([]byte(e.unknown))
 	}
+	m.Move = nil
 	m.Kind = metapb.Kind(e.Kind)
 	m.Inode = uint64(e.Inode)
 	m.Mode, m.Uid, m.Gid = e.Mode, e.UID, e.GID
@@ -63,19 +66,31 @@ func MarshalEntry(e Entry, old []byte) ([]byte, error) {
 // UnmarshalEntry reads the record of an entry. chunkSize is the store's
 // default, in bytes.
 func UnmarshalEntry(name string, b []byte, version uint64, chunkSize int64) (Entry, error) {
-	e, err := decodeEntry(name, b, chunkSize)
-	if err != nil {
-		return Entry{}, fmt.Errorf("read entry %q: %w: %w", name, ErrFormat, err)
-	}
-	e.Version = version
-	return e, nil
+	e, _, err := unmarshalMoving(name, b, version, chunkSize)
+	return e, err
 }
 
-func decodeEntry(name string, b []byte, chunkSize int64) (Entry, error) {
+// unmarshalMoving is UnmarshalEntry that also returns where the entry is being
+// moved to; nil if it is not.
+func unmarshalMoving(name string, b []byte, version uint64, chunkSize int64) (Entry, *move, error) {
 	var m metapb.Entry
-	if err := proto.Unmarshal(b, &m); err != nil {
-		return Entry{}, err
+	err := proto.Unmarshal(b, &m)
+	var e Entry
+	if err == nil {
+		e, err = decodeEntry(name, &m, chunkSize)
 	}
+	var mv *move
+	if err == nil && m.Move != nil {
+		mv, err = decodeMove(m.Move)
+	}
+	if err != nil {
+		return Entry{}, nil, fmt.Errorf("read entry %q: %w: %w", name, ErrFormat, err)
+	}
+	e.Version = version
+	return e, mv, nil
+}
+
+func decodeEntry(name string, m *metapb.Entry, chunkSize int64) (Entry, error) {
 	kind, ok := kindOf(m.Kind)
 	if !ok {
 		return Entry{}, fmt.Errorf("unknown kind %d", m.Kind)
@@ -85,12 +100,13 @@ func decodeEntry(name string, b []byte, chunkSize int64) (Entry, error) {
 		Mode: m.Mode, UID: m.Uid, GID: m.Gid,
 		MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs,
 		Size: m.Size, Target: string(m.Target),
+		unknown: string(m.ProtoReflect().GetUnknown()),
 	}
 	if m.Offset != 0 {
 		return Entry{}, fmt.Errorf("bytes at offset %d of an object are not known to this program", m.Offset)
 	}
 	if len(m.Object) > 0 {
-		o, err := decodeEntryObject(&m, chunkSize)
+		o, err := decodeEntryObject(m, chunkSize)
 		if err != nil {
 			return Entry{}, err
 		}
@@ -164,40 +180,4 @@ func (e Entry) checkFile() error {
 		return fmt.Errorf("a file of %d bytes in an object of %d", e.Size, e.Object.Size)
 	}
 	return e.Object.Validate()
-}
-
-// DirInfo is a directory's own record.
-type DirInfo struct {
-	Parent  InodeID // 0 for the root
-	Mode    uint32  // permission bits, 07777
-	UID     uint32
-	GID     uint32
-	MtimeNs int64
-	Version uint64 // of the record
-}
-
-func marshalDir(d DirInfo) ([]byte, error) {
-	if d.Mode&^permBits != 0 {
-		return nil, fmt.Errorf("write directory: mode %#o has bits beyond %#o", d.Mode, uint32(permBits))
-	}
-	b, err := proto.Marshal(&metapb.Dir{Parent: uint64(d.Parent), Mode: d.Mode, Uid: d.UID, Gid: d.GID, MtimeNs: d.MtimeNs})
-	if err != nil {
-		return nil, fmt.Errorf("write directory: %w", err)
-	}
-	return b, nil
-}
-
-// unmarshalDir reads a directory's own record; dead says that it was removed.
-func unmarshalDir(id InodeID, b []byte, version uint64) (d DirInfo, dead bool, err error) {
-	var m metapb.Dir
-	if err := proto.Unmarshal(b, &m); err != nil {
-		return DirInfo{}, false, fmt.Errorf("read directory %016x: %w: %w", uint64(id), ErrFormat, err)
-	}
-	if m.Mode&^permBits != 0 {
-		return DirInfo{}, false, fmt.Errorf("read directory %016x: %w: mode %#o", uint64(id), ErrFormat, m.Mode)
-	}
-	return DirInfo{
-		Parent: InodeID(m.Parent), Mode: m.Mode, UID: m.Uid, GID: m.Gid,
-		MtimeNs: m.MtimeNs, Version: version,
-	}, m.Dead, nil
 }

@@ -19,10 +19,12 @@ const (
 	SumForeign         // checked by another system
 )
 
-// Reference is one name that stands for an object.
+// Reference is one name that may stand for an object.
 type Reference struct {
-	Dir     InodeID
-	Name    string
+	Dir  InodeID
+	Name string
+	// Version tells this writing of the reference from another one; 0 in
+	// what the publisher wrote.
 	Version uint64
 }
 
@@ -37,7 +39,11 @@ type ObjectRecord struct {
 	Keepers    []chunk.NodeID
 	// Zeros are the blocks whose every byte is zero; length 0 if none are
 	// known. Written with the record, read by Catalog.Zeros.
-	Zeros   chunk.Bitmap
+	Zeros chunk.Bitmap
+	// Sums are the checksums of all blocks, bound with the record; length 0
+	// if they are to be bound later. Written with the record, read by
+	// Catalog.SumGroup.
+	Sums    []uint32
 	Version uint64 // of the record
 }
 

@@ -22,9 +22,10 @@ const (
 // StoreInfo is what a store says about itself and its cluster.
 type StoreInfo struct {
 	Cluster   chunk.ClusterID
-	Secret    []byte   // 32 bytes; tokens between nodes are derived from it
-	Epoch     [16]byte // another one means another history of the store
-	ChunkSize int64    // default for new objects, bytes
+	Secret    []byte  // 32 bytes; tokens between nodes are derived from it
+	Epoch     Epoch   // another one means another history of the store
+	Epochs    []Epoch // the earlier ones, in order; nil: the store was never lost
+	ChunkSize int64   // default for new objects, bytes
 	// ReadOnly: the store may be read and not written by this program.
 	ReadOnly bool
 	// Created: this very call made the cluster.
@@ -44,6 +45,9 @@ func MarshalStore(s StoreInfo) ([]byte, error) {
 	m := &metapb.Store{
 		Format: Format, MinReader: Format, MinWriter: Format,
 		ClusterId: s.Cluster[:], Secret: s.Secret, Epoch: s.Epoch[:], ChunkSize: s.ChunkSize,
+	}
+	for _, e := range s.Epochs {
+		m.Epochs = append(m.Epochs, e[:])
 	}
 	if s.ReadOnly {
 		m.Format, m.MinWriter = Format+1, Format+1
@@ -87,8 +91,15 @@ func decodeStore(b []byte) (StoreInfo, error) {
 	if err := checkChunkSize(m.ChunkSize); err != nil {
 		return StoreInfo{}, err
 	}
+	var epochs []Epoch
+	for _, e := range m.Epochs {
+		if len(e) != epochLen {
+			return StoreInfo{}, fmt.Errorf("earlier epoch of %d bytes", len(e))
+		}
+		epochs = append(epochs, Epoch(e))
+	}
 	return StoreInfo{
-		Cluster: cluster, Secret: m.Secret, Epoch: [epochLen]byte(m.Epoch),
+		Cluster: cluster, Secret: m.Secret, Epoch: Epoch(m.Epoch), Epochs: epochs,
 		ChunkSize: m.ChunkSize, ReadOnly: m.MinWriter > Format,
 	}, nil
 }

@@ -264,7 +264,7 @@ func FuzzOthers(f *testing.F) {
 	g := newSumGroup(testObject(20), 0)
 	g.Known.Set(7)
 	sums, _ := marshalSumGroup(g, nil)
-	d, _ := marshalDir(DirInfo{Parent: 1, Mode: 0o755})
+	d, _ := marshalDir(DirInfo{Parent: 1, Mode: 0o755}, nil)
 	n, _ := marshalNode(NodeInfo{Node: chunk.NodeID{1}, Addrs: map[string]string{"tcp": "h:1"}})
 	p, _ := marshalProvider(providerRecord{keeper: true}, nil)
 	for _, b := range [][]byte{s, o, sums, d, n, p} {

@@ -3,6 +3,7 @@ package meta
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/p2pfs/p2pfs/chunk"
 )
@@ -21,3 +22,10 @@ func nodeSlot(id chunk.NodeID) Slot     { return Slot("n/" + id.String()) }
 
 // groupField names the record of a group of blocks.
 func groupField(group int) string { return "g" + strconv.Itoa(group) }
+
+// txPrefix begins the fields of a directory's slot that hold decisions about
+// moves. No name has a slash.
+const txPrefix = "/tx/"
+
+// isName reports whether a field of a directory's slot is an entry's.
+func isName(field string) bool { return field != self && !strings.Contains(field, "/") }

@@ -27,6 +27,11 @@ var (
 	ErrIsDir    = errors.New("is a directory")
 	ErrNotEmpty = errors.New("directory not empty")
 	ErrName     = errors.New("invalid name")
+	// ErrStale: the file that was meant has no name any more, or another one
+	// has its name (ESTALE).
+	ErrStale = errors.New("stale file")
+	// ErrLoop: a directory would be moved below itself (EINVAL).
+	ErrLoop = errors.New("a directory cannot be moved below itself")
 	// ErrGap: a watch lost events; what was cached of the slot is void.
 	ErrGap = errors.New("events were lost")
 )
@@ -69,7 +74,7 @@ type If struct {
 	Absent   bool   // the field does not exist
 	Present  bool   // it does
 	Version  uint64 // it has this record version (if not 0)
-	NoOthers bool   // the slot has no field but "." (Field is ignored)
+	NoOthers bool   // the slot has no field but "." and those that begin with "/gone/" (Field is ignored)
 }
 
 // Set is one change of a field; a nil Value deletes it.

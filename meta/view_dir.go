@@ -16,7 +16,7 @@ type knowledge int
 const (
 	unknown knowledge = iota
 	present
-	absent // its directory is wholly known, and the name is not in it
+	absent // it was removed here, or its directory is wholly known, and it is not in it
 )
 
 // known is a single name in the cache of names. It holds only while d is the
@@ -41,10 +41,13 @@ type dirCache struct {
 	state   dirState
 	gen     uint64        // grows when what was known became void
 	version uint64        // of the directory, as far as the watch has told
+	since   uint64        // the version that the watch tells what comes after
 	moved   chan struct{} // closed and replaced when version grows
 	listing *listing      // nil: not wholly known
 	loading bool          // a listing is being read; events are kept in pending
 	pending []DirEvent
+	own     map[string]word   // what this process did and the watch has not told yet
+	moving  map[string]uint64 // names under way to other directories, since which version
 }
 
 // dirState says whether what the store says may be remembered.
@@ -129,6 +132,7 @@ func (v *View) checkHistory(d *dirCache, told, at uint64) {
 	if d == nil || at >= told {
 		return
 	}
+	v.cat.tellBehind(d.id, told)
 	v.log.Warn("the metadata store is behind what it said before: was it restored from a copy?", "dir", fmt.Sprintf("%016x", uint64(d.id)), "told", told, "now", at)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -169,6 +173,11 @@ func (v *View) recall(dir InodeID, name string) (Entry, knowledge) {
 
 // recallFrom is recall with d.mu held.
 func (v *View) recallFrom(d *dirCache, name string) (Entry, knowledge) {
+	if w, ok := d.own[name]; ok && w.gone {
+		return Entry{}, absent
+	} else if ok {
+		return w.entry, present
+	}
 	if d.listing != nil {
 		if e, ok := d.listing.get(name); ok {
 			return e, present
@@ -184,51 +193,38 @@ func (v *View) recallFrom(d *dirCache, name string) (Entry, knowledge) {
 
 // learn remembers what the store said of a name when the directory had version
 // at; a nil entry: it is not there. The first word of a directory starts its
-// watch.
+// watch. The table is told under the same lock, so that an older word never
+// comes to it after a newer one.
 func (v *View) learn(dir InodeID, name string, e *Entry, at uint64) {
-	if v.learnNow(dir, name, e, at) {
-		return // the table holds it, too
-	}
-	if e != nil {
-		v.local.Put(dir, *e)
-	} else {
-		v.local.Remove(dir, name)
-	}
-}
-
-// learnNow reports whether it was known before.
-func (v *View) learnNow(dir InodeID, name string, e *Entry, at uint64) (knew bool) {
 	d := v.dir(dir)
 	if d == nil {
-		return true
+		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.state == dirNew {
 		v.startWatch(d, at)
 	}
+	if at < d.version || at < d.own[name].at || d.listing != nil && at < d.listing.at {
+		return // an older word than what was told may be wrong by now
+	}
 	old, know := v.recallFrom(d, name)
-	if e == nil {
-		knew = know == absent
-	} else {
-		knew = know == present && old == *e
+	if e == nil && know == absent || e != nil && know == present && old == *e {
+		if d.listing != nil {
+			d.listing.set(name, e, at, at > d.version)
+		}
+		return // the table holds it, too
 	}
-	// An older word than the watch has told may be wrong by now.
-	switch {
-	case d.state != dirReady || at < d.version:
-	case d.listing != nil:
-		d.listing.set(name, e, at, at > d.version)
-	case e == nil:
-		v.names.Del(nameKey(dir, name))
-	case !knew:
-		v.names.Set(nameKey(dir, name), known{d: d, gen: d.gen, entry: *e}, int64(nameCost+len(name)+len(e.Target)))
+	w := word{gone: e == nil, at: at}
+	if e != nil {
+		w.entry = *e
 	}
-	return knew
+	v.write(d, name, w)
 }
 
 // startWatch begins to watch after a version. d.mu is held.
 func (v *View) startWatch(d *dirCache, since uint64) {
-	d.state, d.version = dirReady, since
+	d.state, d.version, d.since = dirReady, since, since
 	// Not v.spawn, which takes v.mu: that comes before d.mu. The caller is a
 	// goroutine that Close waits for, so the group is not empty.
 	v.wg.Go(func() { v.watch(d, since) })
@@ -280,7 +276,7 @@ func (v *View) lose(d *dirCache) {
 	d.mu.Lock()
 	d.state = dirLost
 	d.gen++
-	d.listing, d.pending = nil, nil
+	d.listing, d.pending, d.moving = nil, nil, nil
 	d.mu.Unlock()
 	v.resize(d, 0)
 	v.local.ForgetDir(d.id)
@@ -299,7 +295,11 @@ func (v *View) restart(d *dirCache) (since uint64, ok bool) {
 		if err == nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			d.state, d.version = dirReady, since
+			if since < d.version {
+				v.cat.tellBehind(d.id, d.version)
+			}
+			d.state, d.version, d.since = dirReady, since, since
+			d.reached()
 			return since, true
 		}
 		select {
@@ -312,28 +312,48 @@ func (v *View) restart(d *dirCache) (since uint64, ok bool) {
 
 // take takes a change in and tells it.
 func (v *View) take(d *dirCache, at uint64, events []DirEvent) {
+	var told []DirEvent
 	d.mu.Lock()
 	for _, ev := range events {
-		switch {
-		case d.listing != nil:
-			d.listing.apply(ev)
-		default:
-			v.names.Del(nameKey(d.id, ev.Name))
+		if ev.At > d.own[ev.Name].at { // else it is older than what was done here, or that itself
+			told = append(told, ev)
+			v.takeEvent(d, ev)
 		}
 	}
 	if d.loading {
 		d.pending = append(d.pending, events...)
 	}
 	d.version = at
+	d.reached()
 	close(d.moved)
 	d.moved = make(chan struct{})
 	d.mu.Unlock()
-	for _, ev := range events {
-		if ev.Gone {
-			v.local.Remove(d.id, ev.Name)
-		} else {
-			v.local.Put(d.id, ev.Entry)
+	for _, ev := range told {
+		if ev.Moving {
+			v.finishLater(d, ev.Name, ev.At)
 		}
 		v.cfg.OnChange(Change{Dir: d.id, Name: ev.Name})
 	}
+}
+
+// takeEvent puts an event where names are remembered. d.mu is held.
+func (v *View) takeEvent(d *dirCache, ev DirEvent) {
+	if d.listing != nil {
+		d.listing.apply(ev)
+	} else {
+		v.names.Del(nameKey(d.id, ev.Name))
+	}
+	if ev.Gone {
+		v.local.Remove(d.id, ev.Name)
+	} else {
+		v.local.Put(d.id, ev.Entry)
+	}
+	if !ev.Moving {
+		delete(d.moving, ev.Name)
+		return
+	}
+	if d.moving == nil {
+		d.moving = make(map[string]uint64)
+	}
+	d.moving[ev.Name] = ev.At
 }

@@ -163,7 +163,6 @@ func (v *View) loadOnce(dir InodeID) ([]Entry, error) {
 		return nil, err
 	}
 	if sound {
-		v.local.PutDir(dir, at, all)
 		v.resize(d, d.held())
 	}
 	return all, nil
@@ -199,12 +198,27 @@ func (v *View) endLoad(d *dirCache, gen uint64, entries []Entry, at uint64, err 
 	for _, ev := range pending {
 		l.apply(ev)
 	}
+	for name, w := range d.own { // the listing may be of before
+		if w.gone {
+			l.set(name, nil, w.at, true)
+		} else {
+			l.set(name, &w.entry, w.at, true)
+		}
+	}
 	all = l.all(d.version)
 	if d.state != dirReady || d.gen != gen {
 		return all, false
 	}
 	if d.listing = l; len(all) > v.cfg.MaxEntries {
 		d.listing = nil
+	}
+	v.local.PutDir(d.id, at, all)
+	for name, w := range d.own { // the table may take what it holds for the same
+		if w.gone {
+			v.local.Remove(d.id, name)
+		} else {
+			v.local.Put(d.id, w.entry)
+		}
 	}
 	return all, true
 }

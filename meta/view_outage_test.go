@@ -129,7 +129,7 @@ func TestViewRestartInOutage(t *testing.T) {
 	r := newRig(t, meta.ViewConfig{Local: table})
 	a, b := r.link(t, "a"), r.link(t, "b")
 	require.Equal(t, []string{"a", "b"}, r.names(t))
-	require.NoError(t, r.other.Unlink(t.Context(), meta.RootDir, "b", b.Version))
+	r.unlink(t, "b", b.Version)
 	a = r.replace(t, a)
 	d, err := r.other.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
 	require.NoError(t, err)

@@ -66,6 +66,12 @@ func (r *rig) link(t *testing.T, name string) meta.Entry {
 	return e
 }
 
+func (r *rig) unlink(t *testing.T, name string, ifVersion uint64) {
+	t.Helper()
+	_, _, err := r.other.Unlink(t.Context(), meta.RootDir, name, ifVersion)
+	require.NoError(t, err)
+}
+
 func (r *rig) replace(t *testing.T, old meta.Entry) meta.Entry {
 	t.Helper()
 	next := metatest.File(old.Name, old.Size+1)
@@ -240,7 +246,7 @@ func TestViewList(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, r.names(t))
 	c := r.link(t, "c")
 	require.Equal(t, []string{"a", "b", "c"}, r.names(t))
-	require.NoError(t, r.other.Unlink(t.Context(), meta.RootDir, "a", 0))
+	r.unlink(t, "a", 0)
 	require.Equal(t, []string{"b", "c"}, r.names(t))
 	require.Equal(t, lists, r.faults.Calls("List"), "a watched directory is listed once")
 

@@ -256,16 +256,18 @@ func (s *Store) compares(slot meta.Slot, conds []meta.If) []clientv3.Cmp {
 	return out
 }
 
-// noOthers says that the ranges of keys on both sides of the field "." are
-// empty: no key of them has ever been created, or it was deleted since.
+// noOthers says that the ranges of keys beside the field "." and those that
+// begin with "/gone/" are empty: no key of them has ever been created, or it was
+// deleted since.
 func (s *Store) noOthers(slot meta.Slot) []clientv3.Cmp {
 	first := s.fields(slot)
-	dot := first + "."
+	dot, gone := first+".", first+"/gone/"
 	absent := func(from, to string) clientv3.Cmp {
 		return clientv3.Compare(clientv3.CreateRevision(from), "=", 0).WithRange(to)
 	}
 	return []clientv3.Cmp{
 		absent(first, dot),
-		absent(dot+"\x00", clientv3.GetPrefixRangeEnd(first)),
+		absent(dot+"\x00", gone),
+		absent(clientv3.GetPrefixRangeEnd(gone), clientv3.GetPrefixRangeEnd(first)),
 	}
 }

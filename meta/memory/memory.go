@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/p2pfs/p2pfs/meta"
@@ -186,7 +187,7 @@ func (s *Store) apply(ctx context.Context, name meta.Slot, conds []meta.If, sets
 func (sl *slot) holds(c meta.If) bool {
 	if c.NoOthers {
 		for f := range sl.fields {
-			if f != "." {
+			if f != "." && !strings.HasPrefix(f, "/gone/") {
 				return false
 			}
 		}

@@ -81,6 +81,16 @@ func list(t *testing.T, c *meta.Catalog, dir meta.InodeID) map[string]meta.Entry
 	return got
 }
 
+func unlink(t *testing.T, c *meta.Catalog, dir meta.InodeID, name string, ifVersion uint64) error {
+	_, _, err := c.Unlink(t.Context(), dir, name, ifVersion)
+	return err
+}
+
+func rmdir(t *testing.T, c *meta.Catalog, dir meta.InodeID, name string) error {
+	_, err := c.Rmdir(t.Context(), dir, name)
+	return err
+}
+
 func testJoin(t *testing.T, c *meta.Catalog) {
 	_, err := c.Join(t.Context(), meta.JoinOptions{})
 	require.ErrorIs(t, err, meta.ErrNotFound)
@@ -186,12 +196,12 @@ func testUnlink(t *testing.T, c *meta.Catalog) {
 	Join(t, c)
 	a, err := c.Link(t.Context(), meta.RootDir, File("a", 1))
 	require.NoError(t, err)
-	require.ErrorIs(t, c.Unlink(t.Context(), meta.RootDir, "a", a.Version+1), meta.ErrConflict)
-	require.NoError(t, c.Unlink(t.Context(), meta.RootDir, "a", a.Version))
-	require.ErrorIs(t, c.Unlink(t.Context(), meta.RootDir, "a", 0), meta.ErrNotFound)
+	require.ErrorIs(t, unlink(t, c, meta.RootDir, "a", a.Version+1), meta.ErrConflict)
+	require.NoError(t, unlink(t, c, meta.RootDir, "a", a.Version))
+	require.ErrorIs(t, unlink(t, c, meta.RootDir, "a", 0), meta.ErrNotFound)
 	_, err = c.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
 	require.NoError(t, err)
-	require.ErrorIs(t, c.Unlink(t.Context(), meta.RootDir, "d", 0), meta.ErrIsDir)
+	require.ErrorIs(t, unlink(t, c, meta.RootDir, "d", 0), meta.ErrIsDir)
 }
 
 func testRmdir(t *testing.T, c *meta.Catalog) {
@@ -200,10 +210,10 @@ func testRmdir(t *testing.T, c *meta.Catalog) {
 	require.NoError(t, err)
 	_, err = c.Link(t.Context(), d.Inode, File("a", 1))
 	require.NoError(t, err)
-	require.ErrorIs(t, c.Rmdir(t.Context(), meta.RootDir, "d"), meta.ErrNotEmpty)
-	require.NoError(t, c.Unlink(t.Context(), d.Inode, "a", 0))
-	require.NoError(t, c.Rmdir(t.Context(), meta.RootDir, "d"))
-	require.ErrorIs(t, c.Rmdir(t.Context(), meta.RootDir, "d"), meta.ErrNotFound)
+	require.ErrorIs(t, rmdir(t, c, meta.RootDir, "d"), meta.ErrNotEmpty)
+	require.NoError(t, unlink(t, c, d.Inode, "a", 0))
+	require.NoError(t, rmdir(t, c, meta.RootDir, "d"))
+	require.ErrorIs(t, rmdir(t, c, meta.RootDir, "d"), meta.ErrNotFound)
 	_, err = c.Link(t.Context(), d.Inode, File("b", 1))
 	require.ErrorIs(t, err, meta.ErrNotFound, "a removed directory takes no names")
 	require.ErrorIs(t, c.LinkMany(t.Context(), d.Inode, []meta.Entry{File("b", 1)}), meta.ErrNotFound)
@@ -211,7 +221,7 @@ func testRmdir(t *testing.T, c *meta.Catalog) {
 	require.ErrorIs(t, err, meta.ErrNotFound)
 	_, err = c.Link(t.Context(), meta.RootDir, File("f", 1))
 	require.NoError(t, err)
-	require.ErrorIs(t, c.Rmdir(t.Context(), meta.RootDir, "f"), meta.ErrNotDir)
+	require.ErrorIs(t, rmdir(t, c, meta.RootDir, "f"), meta.ErrNotDir)
 	require.Error(t, c.DiscardDir(t.Context(), meta.RootDir))
 }
 
@@ -225,7 +235,7 @@ func testRmdirRace(t *testing.T, c *meta.Catalog) {
 		require.NoError(t, err)
 		var rmErr, linkErr error
 		var wg sync.WaitGroup
-		wg.Go(func() { rmErr = c.Rmdir(t.Context(), meta.RootDir, name) })
+		wg.Go(func() { rmErr = rmdir(t, c, meta.RootDir, name) })
 		wg.Go(func() {
 			for range i % 3 { // let either come first
 				_, _ = c.Lookup(t.Context(), meta.RootDir, name)

@@ -45,8 +45,8 @@ func testObjects(t *testing.T, c *meta.Catalog) {
 
 	id := recs[0].Object.ID
 	require.NoError(t, c.BindSums(t.Context(), recs[0].Object, map[int]uint32{0: 1}))
-	require.NoError(t, c.DropObject(t.Context(), id))
-	require.NoError(t, c.DropObject(t.Context(), id))
+	require.NoError(t, c.DeleteObject(t.Context(), id))
+	require.NoError(t, c.DeleteObject(t.Context(), id))
 	_, err = c.Object(t.Context(), id)
 	require.ErrorIs(t, err, meta.ErrNotFound)
 	g, err := c.SumGroup(t.Context(), recs[0].Object, 0)

@@ -232,7 +232,11 @@ func testNoOthers(t *testing.T, s meta.Slots) {
 	only := []meta.If{{NoOthers: true}}
 	apply(t, s, only, set(".", "self"))
 	apply(t, s, only, set(".", "self again"))
-	for _, n := range anyNames() {
+	for _, n := range []string{"/gone/", "/gone/x", "/gone/\xff"} { // tombstones
+		apply(t, s, nil, set(n, "x"))
+		apply(t, s, only, set(".", "self again"))
+	}
+	for _, n := range append(anyNames(), "/tx/x", "/gone", "/gone0", "/gonf/x") {
 		apply(t, s, nil, set(n, "x"))
 		_, err := s.Apply(t.Context(), slot, only, []meta.Set{{Field: "."}})
 		require.ErrorIs(t, err, meta.ErrConflict, "%q", n)
