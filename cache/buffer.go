@@ -45,6 +45,21 @@ func (b *bufferPool) sum(f *os.File, span chunk.Span) (sum uint32, zero bool, n 
 	return sum, zero, n, nil
 }
 
+// blockPool lends buffers of whole blocks.
+type blockPool struct{ p sync.Pool }
+
+func (b *blockPool) get(n int64) *[]byte {
+	v, ok := b.p.Get().(*[]byte)
+	if !ok || int64(cap(*v)) < n {
+		w := make([]byte, n)
+		return &w
+	}
+	*v = (*v)[:n]
+	return v
+}
+
+func (b *blockPool) put(v *[]byte) { b.p.Put(v) }
+
 // readFull reads from the file's start until b is full or the file ends.
 func readFull(f *os.File, b []byte) (int, error) {
 	n, err := f.ReadAt(b, 0)

@@ -22,10 +22,13 @@ type Cache struct {
 	roots    []*root
 	zeros    *zeroSums
 	buffers  *bufferPool
+	blocks   *blockPool
 	places   *places // registered files
 	kick     chan struct{}
 	writeAt  func(f *os.File, b []byte, off int64) (int, error) // tests inject faults
 	datasync func(f *os.File) error
+	step     func(name string) // called between the steps of a publish
+	staged   *stagedTable
 
 	life   context.Context // ended by Close
 	end    context.CancelFunc
@@ -74,9 +77,12 @@ func Open(cfg Config) (*Cache, error) {
 		boot:     bootBytes(cfg.BootID),
 		zeros:    &zeroSums{},
 		buffers:  &bufferPool{},
+		blocks:   &blockPool{},
 		kick:     make(chan struct{}, 1),
 		writeAt:  (*os.File).WriteAt,
 		datasync: fdatasync,
+		step:     func(string) {},
+		staged:   &stagedTable{byID: make(map[uint64]*stagedEntry)},
 		entries:  make(map[chunk.ObjectID]*entry),
 		sets:     make(map[chunk.SetID]int),
 		dirty:    make(map[*file]struct{}),
@@ -106,6 +112,9 @@ func (c *Cache) openAll() error {
 	}
 	for _, r := range c.roots {
 		if err := c.readNames(r); err != nil {
+			return err
+		}
+		if err := c.readStaging(r); err != nil {
 			return err
 		}
 	}
@@ -167,7 +176,7 @@ func (c *Cache) Bind(cluster chunk.ClusterID) error {
 		return fmt.Errorf("bind cache: %w: %s is of cluster %s, the metadata store is of cluster %s: give the other store, or another cache directory; removing the directory gives up what it holds", ErrOtherCluster, c.roots[0].dir, have, cluster)
 	}
 	for _, r := range c.roots {
-		id := rootFile{node: node, cluster: cluster}
+		id := rootFile{node: node, cluster: cluster, layout: layoutVersion}
 		if err := writeRoot(r.dir, id); err != nil {
 			return fmt.Errorf("bind cache: %w", err)
 		}

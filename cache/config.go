@@ -43,8 +43,9 @@ var (
 	ErrLayout = errors.New("unusable cache root")
 	// ErrOtherCluster: the root belongs to another cluster.
 	ErrOtherCluster = errors.New("cache belongs to another cluster")
-	// ErrKept: the object is registered in place and is not ours to remove.
-	ErrKept = errors.New("object is registered in place")
+	// ErrKept: the object is registered in place, or kept, and is not to be
+	// removed.
+	ErrKept = errors.New("object is kept here")
 )
 
 // Reserve is room that the cache leaves free on each root's file system. The
@@ -72,7 +73,7 @@ func (r Reserve) of(total int64) int64 {
 // eviction may be waiting for them.
 type Config struct {
 	Roots     []string // at least one; made if absent
-	Size      int64    // budget of fetched bytes over all roots; 0: no limit
+	Size      int64    // budget of fetched, kept and staged bytes over all roots; 0: no limit
 	FreeSpace Reserve  // kept free on every root's file system
 
 	// Withdraw takes back our provider record of a set. It is called before

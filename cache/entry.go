@@ -21,6 +21,7 @@ type entry struct {
 	used     int64 // bytes on disk
 	present  int64 // bytes of the object, zeros included
 	complete bool
+	kept     bool // never evicted
 	lastUse  time.Time
 	file     *file         // open; nil: closed
 	refs     int           // users of file
@@ -119,19 +120,19 @@ func (c *Cache) settle(e *entry, f *file, err error) error {
 	}
 	e.root, e.file = f.root, f
 	e.used = f.used.Load()
-	c.learn(e, f.obj, f.table)
+	c.learn(e, f.obj, f.table, f.head.kept)
 	c.use(e)
 	return nil
 }
 
 // learn records what a map says of an entry. The entry is in no list.
-func (c *Cache) learn(e *entry, o chunk.Object, t *table) {
+func (c *Cache) learn(e *entry, o chunk.Object, t *table, kept bool) {
 	if !e.known {
 		e.known = true
 		c.sets[o.Set]++
 	}
 	e.obj = o
-	e.present, e.complete = t.presentBytes(), t.Complete()
+	e.present, e.complete, e.kept = t.presentBytes(), t.Complete(), kept
 }
 
 // account corrects the bytes that a closed entry takes on disk. An open file
@@ -190,7 +191,7 @@ func (c *Cache) relist(e *entry) {
 	if e.refs > 0 || e.busy != nil {
 		return
 	}
-	if e.known && e.inLRU == nil {
+	if e.known && !e.kept && e.inLRU == nil {
 		e.inLRU = insert(&c.lru, e)
 		c.evictable += e.used
 	}

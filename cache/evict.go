@@ -108,11 +108,16 @@ func (c *Cache) victim(r *root) *entry {
 
 // remove takes an object out, whoever uses it: their handles keep the bytes.
 // It returns the bytes that are free now or when the last handle closes.
+// ErrKept: it is kept here.
 func (c *Cache) remove(ctx context.Context, e *entry) (int64, error) {
 	c.mu.Lock()
 	if e.busy != nil || c.entries[e.obj.ID] != e {
 		c.mu.Unlock()
 		return 0, nil
+	}
+	if e.kept {
+		c.mu.Unlock()
+		return 0, fmt.Errorf("remove object %s: %w", e.obj.ID.Short(), ErrKept)
 	}
 	c.unlist(e)
 	e.busy = make(chan struct{})

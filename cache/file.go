@@ -28,6 +28,8 @@ type file struct {
 	// file at a time, and those who wait there spin.
 	turn sync.Mutex
 
+	keeping sync.Mutex // one Keep at a time; before mu and Cache.mu
+
 	mu         sync.Mutex
 	head       header
 	mapf       *os.File              // nil once nothing more will be written

@@ -146,9 +146,10 @@ func (f *file) makeSure() error {
 			return err
 		}
 	}
-	if f.head.sealed && !f.Complete() && !rebooted {
+	if f.head.sealed && !f.Complete() && !rebooted && !f.head.kept {
 		// Handles that we do not know of may read this file: it must
-		// not be written. Another boot has none.
+		// not be written. Another boot has none. Of a kept one what is
+		// left must not go: they will see lost bytes come back.
 		return fmt.Errorf("%w: a complete file has lost blocks", errMap)
 	}
 	if err := f.reopenFor(st); err != nil {

@@ -23,12 +23,14 @@ const (
 const (
 	kindObject = "p2pfsmap" // of a fetched object
 	kindSums   = "p2pfssum" // of a registered file
+	kindBase   = "p2pfsbas" // of a staged file: which of its base's blocks it has of its own
 )
 
 // Header flags.
 const (
 	flagSealed = 1 << iota // every block was present once; the data file is read-only
 	flagSparse             // chunk.Object.Sparse
+	flagKept               // never evicted; the layout of the root keeps out programs that do not know
 )
 
 // errMap is the reason of every refusal to read a map.
@@ -39,8 +41,9 @@ type header struct {
 	kind   string
 	obj    chunk.Object
 	sealed bool
+	kept   bool
 	boot   [16]byte // of the machine when the map was last made sure of
-	ident  Identity // kindSums: what the sums were verified under
+	ident  Identity // kindSums: what the sums were verified under; kindBase: Size is where the base's bytes end
 }
 
 // bootBytes turns a boot id into what a header holds.
@@ -64,6 +67,9 @@ func (h header) encode() []byte {
 	var flags uint32
 	if h.sealed {
 		flags |= flagSealed
+	}
+	if h.kept {
+		flags |= flagKept
 	}
 	if h.obj.Sparse {
 		flags |= flagSparse
@@ -98,7 +104,7 @@ func decodeHeader(kind string, b []byte) (header, error) {
 		return header{}, fmt.Errorf("%w: version %d", errMap, le.Uint32(b[8:]))
 	}
 	flags := le.Uint32(b[12:])
-	h := header{kind: kind, sealed: flags&flagSealed != 0}
+	h := header{kind: kind, sealed: flags&flagSealed != 0, kept: flags&flagKept != 0}
 	h.obj = chunk.Object{
 		Size:      int64(le.Uint64(b[48:])),
 		ChunkSize: int64(le.Uint64(b[56:])),

@@ -50,13 +50,15 @@ func (c *Cache) Peek(id chunk.ObjectID) (Info, chunk.Held, bool) {
 	if r, ok, _ := c.places.find(id); ok {
 		return r.info(), whole{c.places, r.obj}, true
 	}
-	e, f, err := c.acquire(context.Background(), id, nil)
+	e, f, err := c.acquire(c.life, id, nil)
 	if err != nil {
 		return Info{}, nil, false
 	}
 	defer c.release(e, f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return Info{
-		Object: f.obj, Complete: f.Complete(), LocalBytes: f.presentBytes(),
+		Object: f.obj, Complete: f.Complete(), LocalBytes: f.presentBytes(), Keeper: e.kept,
 	}, f.table, true
 }
 
@@ -97,9 +99,9 @@ func (c *Cache) infos() []Info {
 // info is what is known of an entry. Cache.mu is held.
 func (e *entry) info() Info {
 	if e.file != nil {
-		return Info{Object: e.obj, Complete: e.file.Complete(), LocalBytes: e.file.presentBytes()}
+		return Info{Object: e.obj, Complete: e.file.Complete(), LocalBytes: e.file.presentBytes(), Keeper: e.kept}
 	}
-	return Info{Object: e.obj, Complete: e.complete, LocalBytes: e.present}
+	return Info{Object: e.obj, Complete: e.complete, LocalBytes: e.present, Keeper: e.kept}
 }
 
 // Sets returns what to announce at the start, in no particular order. Before
@@ -120,6 +122,7 @@ func (c *Cache) Sets(ctx context.Context) ([]SetInfo, error) {
 			all[s.Set] = s
 		}
 		s.Complete = s.Complete && i.Complete
+		s.Keeper = s.Keeper || i.Keeper
 	}
 	out := make([]SetInfo, 0, len(all))
 	for _, s := range all {
@@ -130,7 +133,7 @@ func (c *Cache) Sets(ctx context.Context) ([]SetInfo, error) {
 
 // Drop removes a fetched object and returns the bytes that are free now, or
 // will be when the last handle on it is closed; handles keep what they read.
-// ErrKept: it is registered here. An object that is not here is no error.
+// ErrKept: it is registered here, or kept (Keep). An object that is not here is no error.
 func (c *Cache) Drop(ctx context.Context, id chunk.ObjectID) (freed int64, err error) {
 	if r, ok, err := c.places.find(id); err != nil {
 		return 0, fmt.Errorf("drop: %w", err)

@@ -31,7 +31,8 @@ type root struct {
 	// written into it would be one by one.
 	prealloc bool
 
-	used atomic.Int64 // bytes of object files
+	used    atomic.Int64 // bytes of object files and staged ones
+	journal *journal     // set by adopt
 
 	mu      sync.Mutex
 	free    int64 // above the reserve, at asked, less what was promised since
@@ -62,6 +63,7 @@ func openRoot(dir string, cfg Config) (*root, error) {
 
 // adopt gives the root its identity, on disk too, and makes its directories.
 func (r *root) adopt(id rootFile) error {
+	id.layout = layoutVersion
 	if r.id != id {
 		if err := writeRoot(r.dir, id); err != nil {
 			return err
@@ -73,6 +75,13 @@ func (r *root) adopt(id rootFile) error {
 		if err != nil {
 			return fmt.Errorf("make cache root: %w", err)
 		}
+	}
+	if err := os.MkdirAll(filepath.Join(r.dir, stagingDir), 0o700); err != nil {
+		return fmt.Errorf("make cache root: %w", err)
+	}
+	var err error
+	if r.journal, err = openJournal(r.dir); err != nil {
+		return err
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(r.dir, &st); err != nil {
@@ -87,6 +96,7 @@ func (r *root) adopt(id rootFile) error {
 // close lets go of the root. Unlocking says so at once even when a process that
 // is just being started has a copy of the descriptor.
 func (r *root) close() {
+	r.journal.close()
 	_ = unix.Flock(int(r.lock.Fd()), unix.LOCK_UN)
 	r.lock.Close()
 }

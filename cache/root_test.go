@@ -67,7 +67,7 @@ func TestSeveralRoots(t *testing.T) {
 		r, ok, err := readRoot(root)
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.Equal(t, rootFile{node: node, cluster: cluster}, r)
+		require.Equal(t, rootFile{node: node, cluster: cluster, layout: layoutVersion}, r)
 	}
 
 	// A root of another node is not ours.
@@ -87,7 +87,7 @@ func TestUnusableRoots(t *testing.T) {
 	t.Parallel()
 	node := chunk.NewNodeID().String()
 	for _, tc := range []struct{ name, text, want string }{
-		{"newer", `{"layout":2,"node":"` + node + `","new":true}`, "version 2"},
+		{"newer", `{"layout":3,"node":"` + node + `","new":true}`, "version 3"},
 		{"garbage", "\x00\x01\x02", "not JSON"},
 		{"empty", "", "not JSON"},
 		{"cut", `{"layout":1,"node":"` + node[:7], "not JSON"},
@@ -176,6 +176,8 @@ func FuzzRoot(f *testing.F) {
 		}
 		again, err := decodeRoot(r.encode())
 		require.NoError(t, err)
+		require.Equal(t, layoutVersion, again.layout)
+		r.layout = layoutVersion
 		require.Equal(t, r, again)
 	})
 }

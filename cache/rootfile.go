@@ -13,8 +13,14 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// layoutVersion is the newest layout of a root that this program knows.
-const layoutVersion = 1
+// layoutVersion is the newest layout of a root that this program knows. Roots of
+// an older one become of this one when they are opened; nothing in them has to
+// change for that.
+//
+//	1  objects, registered files
+//	2  staged files, kept objects: a program that knows neither would evict
+//	   objects that nobody else may have
+const layoutVersion = 2
 
 const rootFileName = "root.json"
 
@@ -22,6 +28,7 @@ const rootFileName = "root.json"
 type rootFile struct {
 	node    chunk.NodeID
 	cluster chunk.ClusterID // zero until bound
+	layout  int             // read from disk; writing makes it layoutVersion
 }
 
 // rootJSON is the form on disk. Fields may be added; a change that an older
@@ -58,7 +65,7 @@ func decodeRoot(b []byte) (rootFile, error) {
 	case j.Layout < 1:
 		return rootFile{}, fmt.Errorf("%w: layout version %d", ErrLayout, j.Layout)
 	}
-	var r rootFile
+	r := rootFile{layout: j.Layout}
 	var err error
 	if r.node, err = chunk.ParseNodeID(j.Node); err != nil {
 		return rootFile{}, fmt.Errorf("%w: %w", ErrLayout, err)

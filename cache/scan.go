@@ -74,6 +74,7 @@ func (c *Cache) readDir(r *root, dir string) error {
 type glance struct {
 	obj     chunk.Object
 	table   *table
+	kept    bool
 	used    int64
 	lastUse time.Time
 }
@@ -142,7 +143,7 @@ func (c *Cache) examine(ctx context.Context, e *entry) {
 	case err == nil:
 		e.lastUse = g.lastUse
 		c.account(e, g.used)
-		c.learn(e, g.obj, g.table)
+		c.learn(e, g.obj, g.table, g.kept)
 	}
 }
 
@@ -169,7 +170,7 @@ func (c *Cache) look(r *root, id chunk.ObjectID) (glance, error) {
 		return glance{}, &fs.PathError{Op: "lstat", Path: path, Err: err}
 	}
 	return glance{
-		obj: h.obj, table: t, used: (mst.Blocks + dst.Blocks) * 512,
+		obj: h.obj, table: t, kept: h.kept, used: (mst.Blocks + dst.Blocks) * 512,
 		lastUse: time.Unix(mst.Mtim.Unix()),
 	}, nil
 }
@@ -179,7 +180,7 @@ func (c *Cache) look(r *root, id chunk.ObjectID) (glance, error) {
 func (c *Cache) order() {
 	var unused []*entry
 	for _, e := range c.entries {
-		if e.known && e.refs == 0 {
+		if e.known && !e.kept && e.refs == 0 {
 			unused = append(unused, e)
 		}
 	}

@@ -88,7 +88,7 @@ func (s *placed) after(src *os.File, index int) error {
 	if err := s.checkOpen(src); err != nil {
 		return err
 	}
-	return s.bind(context.Background(), src, index)
+	return s.bind(s.p.c.life, src, index)
 }
 
 // bind returns when a block has a sum, recorded, and verified under the file's

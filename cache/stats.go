@@ -7,6 +7,10 @@ type Stats struct {
 	LimitBytes   int64 // 0: none
 	Objects      int   // fetched, complete or not
 	Complete     int   // of those
+	Kept         int   // of those
+	KeptBytes    int64 // of UsedBytes
+	StagedFiles  int   // being written, or left to be recovered
+	StagedBytes  int64 // of UsedBytes
 	InPlace      int   // registered files
 	OpenFiles    int   // fetched objects whose files are open, used or not
 	Evictions    uint64
@@ -30,6 +34,7 @@ func (c *Cache) Stats() Stats {
 		InPlace:   c.places.count(),
 		Evictions: c.evictions.Load(), EvictedBytes: c.evicted.Load(),
 	}
+	s.StagedFiles, s.StagedBytes = c.staged.count(), c.staged.bytes.Load()
 	for _, r := range c.roots {
 		rs := RootStats{Dir: r.dir, UsedBytes: r.used.Load(), FreeBytes: r.askFree(), State: "ok"}
 		if err := r.trouble(); err != nil {
@@ -41,6 +46,14 @@ func (c *Cache) Stats() Stats {
 	defer c.mu.Unlock()
 	s.Objects = len(c.entries)
 	for _, e := range c.entries {
+		used := e.used
+		if e.file != nil {
+			used = e.file.used.Load()
+		}
+		if e.kept {
+			s.Kept++
+			s.KeptBytes += used
+		}
 		if e.file != nil {
 			s.OpenFiles++
 			if e.file.Complete() {

@@ -1,0 +1,251 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"golang.org/x/sys/unix"
+)
+
+// publication is one publish of a staged file. Its mu and noteMu are held.
+type publication struct {
+	*Staged
+	obj       chunk.Object
+	table     *table
+	zeros     chunk.Bitmap
+	committed bool // expect was met
+	mapUsed   int64
+}
+
+// end takes back what was said to the journal.
+func (p *publication) end() {
+	if !p.committed {
+		p.r.journal.unexpect()
+	}
+}
+
+func (p *publication) commit(dirs ...string) error {
+	p.committed = true
+	return p.r.journal.commit(dirs...)
+}
+
+func (p *publication) stagingPath() string { return p.r.dir + "/" + stagingDir }
+
+// empty ends the publish of a file without bytes.
+func (p *publication) empty() (Sealed, error) {
+	if err := p.flushNote(); err != nil {
+		return Sealed{}, err
+	}
+	p.c.step("note")
+	from := p.r.stagedPath(p.id, ".data")
+	to := from + ".tmp"
+	if err := os.Rename(from, to); err != nil {
+		return Sealed{}, err
+	}
+	p.c.step("renamed")
+	if err := p.commit(p.stagingPath()); err != nil {
+		return Sealed{}, errors.Join(err, os.Rename(to, from))
+	}
+	p.c.step("committed")
+	p.spent.Store(true)
+	p.c.staged.published(p.id)
+	os.Remove(p.r.stagedPath(p.id, ".base"))
+	os.Remove(to)
+	p.book(0, 0)
+	return Sealed{Object: p.obj, Zeros: chunk.NewBitmap(0)}, nil
+}
+
+// sum completes the sums and makes blocks of zeros holes.
+func (p *publication) sum() error {
+	n := p.obj.Blocks()
+	p.zeros = chunk.NewBitmap(n)
+	p.table = newTable(p.obj, p.c.zeros)
+	var filled int64
+	for b := range n {
+		span := p.obj.Block(b)
+		var sum uint32
+		var zero, ok bool
+		if p.obj.BlockSize == p.blockSize {
+			sum, zero, ok = p.Staged.sums.known(b, span.Len, p.c.zeros)
+		}
+		if !ok {
+			var err error
+			if sum, zero, err = p.readSum(span); err != nil {
+				return fmt.Errorf("sum block %d: %w", b, err)
+			}
+		}
+		g, bit := p.table.locate(b)
+		g.sums[b%groupBlocks].Store(sum)
+		g.have.Store(g.have.Load() | bit)
+		g.synced.Store(g.synced.Load() | bit)
+		if zero {
+			p.zeros.Set(b)
+			g.zero.Store(g.zero.Load() | bit)
+			p.obj.Sparse = true
+			continue
+		}
+		filled += roundUp(span.Len)
+	}
+	p.table.recount()
+	p.table.obj = p.obj
+	if p.charged > filled {
+		return p.dig()
+	}
+	return nil
+}
+
+// dig gives back the room of zeros, and of what was allocated and never
+// written.
+func (p *publication) dig() error {
+	for b := 0; b < p.obj.Blocks(); b++ {
+		first := b
+		for p.zeros.Has(b) {
+			b++
+		}
+		if b == first {
+			continue
+		}
+		off := p.obj.Block(first).Off
+		if err := p.punch(off, p.obj.Block(b-1).End()-off); err != nil {
+			return err
+		}
+	}
+	return p.data.Truncate(p.obj.Size) // what lies behind the end goes
+}
+
+// sums returns the blocks' sums.
+func (p *publication) sums() []uint32 {
+	all := make([]uint32, p.obj.Blocks())
+	for b := range all {
+		all[b], _ = p.table.Sum(b)
+	}
+	return all
+}
+
+// seal does steps 2 to 6.
+func (p *publication) seal() error {
+	id := p.obj.ID
+	if err := p.c.reserveID(id); err != nil {
+		return err
+	}
+	err := p.flushNote()
+	if err == nil {
+		p.c.step("note")
+		err = p.place()
+	}
+	if err != nil {
+		p.c.unreserveID(id)
+		p.r.unlinkMap(id)
+		return err
+	}
+	p.spent.Store(true)
+	p.c.staged.published(p.id)
+	os.Remove(p.r.stagedPath(p.id, ".base"))
+	p.enter()
+	return nil
+}
+
+// place makes the map, flushes, renames and commits.
+func (p *publication) place() error {
+	id := p.obj.ID
+	mapf, err := p.makeMap()
+	if err != nil {
+		return err
+	}
+	defer mapf.Close()
+	p.c.step("map")
+	if err := p.r.journal.flush(p.data, mapf); err != nil {
+		return err
+	}
+	p.mapUsed = blocksOf(mapf)
+	p.c.step("flushed")
+	if err := p.data.Chmod(0o444); err != nil {
+		return err
+	}
+	p.c.step("sealed")
+	from, to := p.r.stagedPath(p.id, ".data"), p.r.path(id, ".data")
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	p.c.step("renamed")
+	if err := p.commit(to[:len(to)-len("/")-len(id.String())-len(".data")], p.stagingPath()); err != nil {
+		return errors.Join(err, os.Rename(to, from))
+	}
+	p.c.step("committed")
+	return nil
+}
+
+// makeMap writes the object's map, whose every block is present and, by the
+// time anybody believes it, durable.
+func (p *publication) makeMap() (*os.File, error) {
+	path := p.r.path(p.obj.ID, ".map")
+	b := make([]byte, 0, mapSize(p.obj))
+	b = append(b, header{kind: kindObject, obj: p.obj, sealed: true, kept: true, boot: p.c.boot}.encode()...)
+	for i := range p.table.groups {
+		b = b[:len(b)+sectorSize]
+		p.table.encodeGroup(b[len(b)-sectorSize:], i, p.table.groups[i].bits())
+	}
+	if err := p.c.reserve(p.r, roundUp(int64(len(b)))); err != nil {
+		return nil, err
+	}
+	defer p.c.unreserve(p.r, roundUp(int64(len(b)))) // enter counts it
+	f, err := p.c.openFD(path, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return nil, err
+	}
+	err = p.retried(roundUp(int64(len(b))), func() error {
+		_, err := p.c.writeAt(f, b, 0)
+		return err
+	})
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// enter makes the object one of the cache's.
+func (p *publication) enter() {
+	var st unix.Stat_t
+	used := p.charged
+	if unix.Fstat(int(p.data.Fd()), &st) == nil {
+		used = st.Blocks * 512
+	}
+	used += p.mapUsed
+	p.book(0, 0)
+	c := p.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[p.obj.ID]
+	e.root, e.lastUse = p.r, c.cfg.Now()
+	c.account(e, used)
+	c.learn(e, p.obj, p.table, true)
+	close(e.busy)
+	e.busy = nil
+}
+
+// reserveID makes an entry for an object that is about to be here; others wait.
+func (c *Cache) reserveID(id chunk.ObjectID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries[id] != nil {
+		return fmt.Errorf("object %s is here: %w", id.Short(), fs.ErrExist)
+	}
+	c.entries[id] = &entry{obj: chunk.Object{ID: id}, busy: make(chan struct{})}
+	return nil
+}
+
+func (c *Cache) unreserveID(id chunk.ObjectID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[id]
+	close(e.busy)
+	e.busy = nil
+	c.forget(e)
+}
+
+// unlinkMap removes what a failed publish made of an object.
+func (r *root) unlinkMap(id chunk.ObjectID) { os.Remove(r.path(id, ".map")) }
