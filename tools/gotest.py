@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs go test and prints only what one wants to read: a line for each
 package (with --each also one for each test), the whole output of what failed,
-and at the end go test's own closing lines. A skipped test is a failure: what
-a test needs, tools/setup.sh installs.
+and at the end go test's own closing lines. A line that a test logs with "report: "
+is printed whatever becomes of the test. A skipped test is a failure: what a
+test needs, tools/setup.sh installs.
 
     tools/gotest.py [--each] ARGUMENTS OF go test
 """
@@ -26,6 +27,9 @@ class Report:
         action = event["Action"]
         if action in ("output", "build-output"):
             self.output.setdefault((package, test), []).append(event["Output"])
+            _, mark, said = event["Output"].partition(": report: ")
+            if mark:
+                say(f"    {test}: {said.rstrip()}")
         elif action in ("pass", "fail", "skip"):
             self.ended(package, test, action, event.get("Elapsed", 0.0))
 
