@@ -1,0 +1,229 @@
+package staging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/p2pfs/p2pfs/fs"
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// bound bounds the store's part in a change.
+func (a *Area) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.cfg.Timeout)
+}
+
+// Mkdir implements fs.Changes.
+func (a *Area) Mkdir(ctx context.Context, dir meta.InodeID, name string, at meta.Attrs) (meta.Entry, error) {
+	if a.has(fs.Place{Dir: dir, Name: name}) {
+		return meta.Entry{}, fmt.Errorf("make directory %q: %w", name, meta.ErrExist)
+	}
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	e, err := a.cfg.Catalog.Mkdir(ctx, dir, name, at)
+	if err != nil {
+		return meta.Entry{}, err
+	}
+	a.cfg.View.Wrote(dir, e)
+	return e, nil
+}
+
+// Symlink implements fs.Changes.
+func (a *Area) Symlink(ctx context.Context, dir meta.InodeID, name, target string, at meta.Attrs) (meta.Entry, error) {
+	if a.has(fs.Place{Dir: dir, Name: name}) {
+		return meta.Entry{}, fmt.Errorf("make symlink %q: %w", name, meta.ErrExist)
+	}
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	now := time.Now().UnixNano()
+	if at.MtimeNs == 0 {
+		at.MtimeNs = now
+	}
+	e, err := a.cfg.Catalog.Link(ctx, dir, meta.Entry{
+		Name: name, Kind: meta.KindSymlink, Inode: meta.NewInodeID(), Target: target,
+		Mode: at.Mode, UID: at.UID, GID: at.GID, MtimeNs: at.MtimeNs, CtimeNs: now,
+	})
+	if err != nil {
+		return meta.Entry{}, err
+	}
+	a.cfg.View.Wrote(dir, e)
+	return e, nil
+}
+
+// Unlink implements fs.Changes. A file that is open here goes on, without a
+// name; what it holds is never published.
+func (a *Area) Unlink(ctx context.Context, dir meta.InodeID, name string) error {
+	at := fs.Place{Dir: dir, Name: name}
+	f, err := a.shownAt(ctx, at)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return a.unlink(ctx, at)
+	}
+	f.name.Lock()
+	defer f.name.Unlock()
+	if now, ok := f.place(); !ok || now != at {
+		return fmt.Errorf("remove %q: %w", name, meta.ErrNotFound)
+	}
+	if !f.never() || f.hidden() != 0 {
+		if err := a.unlink(ctx, at); err != nil && (!f.never() || !errors.Is(err, meta.ErrNotFound)) {
+			return err
+		}
+	}
+	f.unname()
+	return nil
+}
+
+// unlink removes a published name.
+func (a *Area) unlink(ctx context.Context, at fs.Place) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	_, version, err := a.cfg.Catalog.Unlink(ctx, at.Dir, at.Name, 0)
+	if err != nil {
+		return err
+	}
+	a.cfg.View.Removed(at.Dir, at.Name, version)
+	return nil
+}
+
+// shownAt returns the file that a name shows here; nil: it shows what is
+// published, which is not being written, or nothing.
+func (a *Area) shownAt(ctx context.Context, at fs.Place) (*file, error) {
+	f, disputes := a.named(at)
+	switch {
+	case f == nil:
+		return nil, nil
+	case !f.never(), disputes == 0:
+		return f, nil
+	}
+	e, err := overlay{a}.find(ctx, at, a.cfg.View.Lookup)
+	if err != nil || e.Inode != f.id {
+		return nil, err
+	}
+	return f, nil
+}
+
+// hidden returns the published file that f was put over; 0: none.
+func (f *file) hidden() meta.InodeID {
+	f.a.mu.Lock()
+	defer f.a.mu.Unlock()
+	return f.hides
+}
+
+// unname takes the file's name away for good; f.name is held.
+func (f *file) unname() {
+	a := f.a
+	a.mu.Lock()
+	a.unnameLocked(f)
+	f.removed = true
+	unused := f.refs == 0
+	if unused {
+		a.dropLocked(f)
+	}
+	a.mu.Unlock()
+	if unused {
+		f.discard()
+	}
+}
+
+// Rmdir implements fs.Changes. A directory in which a file has a name only here
+// is not empty.
+func (a *Area) Rmdir(ctx context.Context, dir meta.InodeID, name string) error {
+	if a.has(fs.Place{Dir: dir, Name: name}) {
+		return fmt.Errorf("remove directory %q: %w", name, meta.ErrNotDir)
+	}
+	e, err := a.cfg.View.Lookup(ctx, dir, name)
+	if err != nil {
+		return err
+	}
+	if e.Kind != meta.KindDir {
+		return fmt.Errorf("remove directory %q: %w", name, meta.ErrNotDir)
+	}
+	return a.emptied(e.Inode, func() error {
+		ctx, cancel := a.bound(ctx)
+		defer cancel()
+		version, err := a.cfg.Catalog.Rmdir(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		a.cfg.View.Removed(dir, name, version)
+		return nil
+	})
+}
+
+// emptied runs what removes a directory while no file can get a name in it, if
+// none has one.
+func (a *Area) emptied(dir meta.InodeID, remove func() error) error {
+	a.mu.Lock()
+	if a.occupiedLocked(dir) {
+		a.mu.Unlock()
+		return fmt.Errorf("a file in it is not published: %w", meta.ErrNotEmpty)
+	}
+	a.going[dir]++
+	a.mu.Unlock()
+	err := remove()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.going[dir]--; a.going[dir] <= 0 {
+		delete(a.going, dir)
+	}
+	return err
+}
+
+// SetAttr implements fs.Changes.
+func (a *Area) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set fs.AttrChange) (meta.Entry, error) {
+	if f := a.use(e.Inode); f != nil {
+		defer f.Close()
+		return f.SetAttr(ctx, set)
+	}
+	return a.setAttr(ctx, fs.Place{Dir: dir, Name: e.Name}, e.Inode, set)
+}
+
+func (a *Area) setAttr(ctx context.Context, at fs.Place, id meta.InodeID, set fs.AttrChange) (meta.Entry, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	e, err := a.cfg.Catalog.SetAttr(ctx, at.Dir, at.Name, id, meta.AttrChange(set))
+	if err != nil {
+		return meta.Entry{}, err
+	}
+	a.cfg.View.Wrote(at.Dir, e)
+	return e, nil
+}
+
+// SetAttr implements fs.WriteFile. What is published changes everywhere; what
+// is not is published with the change.
+func (f *file) SetAttr(ctx context.Context, set fs.AttrChange) (meta.Entry, error) {
+	f.name.Lock()
+	defer f.name.Unlock()
+	at, named := f.place()
+	if named && !f.never() {
+		if _, err := f.a.setAttr(ctx, at, f.id, set); err != nil {
+			return meta.Entry{}, err
+		}
+	}
+	f.mu.Lock()
+	if set.Mode != nil {
+		f.attrs.Mode = *set.Mode & 0o7777
+	}
+	if set.UID != nil {
+		f.attrs.UID = *set.UID
+	}
+	if set.GID != nil {
+		f.attrs.GID = *set.GID
+	}
+	if set.MtimeNs != nil {
+		f.attrs.MtimeNs = *set.MtimeNs
+	}
+	f.attrs.CtimeNs = time.Now().UnixNano()
+	resting := f.closed && !f.published
+	f.mu.Unlock()
+	if named && resting {
+		f.io.RLock()
+		defer f.io.RUnlock()
+		return f.Entry(), f.note(at, statePrivate, false)
+	}
+	return f.Entry(), nil
+}
