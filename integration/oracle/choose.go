@@ -12,7 +12,7 @@ func (g *Generator) choose(s *Step) bool {
 		return true
 	case Publish, Symlink, Mkdir:
 		return g.chooseNew(s)
-	case Register:
+	case Register, Join, Replace:
 		return g.chooseRegister(s)
 	case Overwrite, Save:
 		if g.r.IntN(4) == 0 {
@@ -118,19 +118,19 @@ func (g *Generator) parentsCertain(p string) bool {
 }
 
 func (g *Generator) chooseRegister(s *Step) bool {
-	if g.r.IntN(4) > 0 {
+	if s.Do == Register && g.r.IntN(5) > 0 {
 		return g.chooseNew(s) && g.m.worlds[0].walk(s.Path) == Done
 	}
 	if !g.chooseOld(s, File) {
 		return false
 	}
 	e, _ := g.m.Certain(s.Path)
-	switch {
-	case g.r.IntN(2) == 0 && e.Data.Seed != 0: // joins
+	switch s.Do {
+	case Join:
 		s.Seed, s.Size = e.Data.Seed, e.Data.size()
-		return s.Size > 0 && g.m.Readable(s.Node, s.Path)
-	case g.r.IntN(2) == 0:
-		s.Force = true
+		return s.Seed != 0 && s.Size > 0 && g.m.Readable(s.Node, s.Path)
+	case Register: // refused
+		s.Seed++
 	}
 	s.Size = 1 + g.size()
 	return true

@@ -33,7 +33,7 @@ func (w *World) written(s Step, by Node) (*World, Result) {
 	return w.with(s.Path, next), Done
 }
 
-// registered returns what a registration does (K4). Force replaces.
+// registered returns what a registration does (K4).
 func (w *World) registered(s Step) (*World, Result) {
 	e := w.names[s.Path]
 	if w.walk(s.Path) != Done || e != nil && e.Kind != File {
@@ -45,7 +45,7 @@ func (w *World) registered(s Step) (*World, Result) {
 		c.Keepers, c.Source, c.Whole, c.None = c.Keepers.With(s.Node), c.Source.With(s.Node), c.Whole.With(s.Node), c.None.Without(s.Node)
 		return w.with(s.Path, &c), Done
 	}
-	if e != nil && !s.Force {
+	if e != nil && s.Do != Replace {
 		return w, Refused
 	}
 	return w.with(s.Path, &Entry{
@@ -71,10 +71,12 @@ func (w *World) unregistered(s Step) (*World, Result) {
 func (w *World) dropped(s Step, reach Nodes) []outcome {
 	e := w.names[s.Path]
 	switch {
-	case w.walk(s.Path) != Done || e == nil || e.Source.Has(s.Node):
+	case w.walk(s.Path) != Done || e == nil:
 		return []outcome{{w, Refused}}
 	case e.Kind != File || e.Data.size() == 0:
 		return []outcome{{w, Done}}
+	case e.Source.Has(s.Node):
+		return []outcome{{w, Refused}}
 	}
 	gone := *e
 	gone.Whole, gone.None, gone.Keepers = e.Whole.Without(s.Node), e.None.With(s.Node), e.Keepers.Without(s.Node)

@@ -7,7 +7,7 @@ import (
 // weights say how often each kind of step comes, in parts of their sum. What
 // ends a fault (restart, heal, store-start) and Check come by themselves.
 var weights = map[Kind]int{
-	Register: 60, Unregister: 25, Drop: 60,
+	Register: 60, Join: 20, Replace: 15, Unregister: 25, Drop: 60,
 	Publish: 120, Overwrite: 80, Append: 50, Patch: 50, Truncate: 25, Save: 40, Race: 15, Torn: 10,
 	Mkdir: 50, Rmdir: 30, Unlink: 60, Rename: 90, Symlink: 25, Chmod: 25, Utimens: 20, Collect: 10,
 	Kill: 14, CutStore: 8, CutPeers: 10, StoreStop: 4, StoreRestart: 4, StoreWipe: 3,

@@ -96,7 +96,7 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 		return m.torn(w, s)
 	case Race:
 		return m.race(w, s)
-	case Register:
+	case Register, Join, Replace:
 		next, r := w.registered(s)
 		return m.farCommand(s.Node, w, next, r)
 	case Unregister:
@@ -106,6 +106,9 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 		var all []outcome
 		for _, o := range w.dropped(s, m.reach(s.Node)&m.Connected()) {
 			all = append(all, m.farCommand(s.Node, w, o.world, o.result)...)
+			if e := w.names[s.Path]; e != nil && !e.Keepers.Has(s.Node) {
+				all = append(all, o) // a copy that is not kept is nobody's business
+			}
 		}
 		return all
 	case Recover:

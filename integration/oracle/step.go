@@ -47,6 +47,8 @@ type Kind string
 // The steps. Node does them; for faults it is the one that suffers.
 const (
 	Register   Kind = "register"   // Path becomes a registered file of Size bytes
+	Join       Kind = "join"       // Register of equal bytes under a name that has them
+	Replace    Kind = "replace"    // Register --replace
 	Unregister Kind = "unregister" // Path
 	Drop       Kind = "drop"       // Path
 	Publish    Kind = "publish"    // a new file, O_EXCL

@@ -99,7 +99,8 @@ func (m *Model) differences(w *World, views []View) []string {
 
 // names are those of the world and those that the node shows.
 func names(w *World, v View) []string {
-	all := maps.Clone(v.Names)
+	all := map[string]Seen{}
+	maps.Copy(all, v.Names)
 	for p := range w.names {
 		if _, ok := all[p]; !ok {
 			all[p] = Seen{}
@@ -259,4 +260,16 @@ func (m *Model) Read(n Node, path string) {
 			m.worlds[i] = w.with(path, &next)
 		}
 	}
+}
+
+// At compares what a node shows of one name with what it stands for, nil for
+// nothing.
+func At(e *Entry, s Seen) string {
+	switch {
+	case e == nil && s.Err == "ENOENT":
+		return ""
+	case e == nil:
+		return fmt.Sprintf("there is a %s of %d bytes (%s), and should be nothing", s.Kind, s.Size, s.Err)
+	}
+	return e.difference(s, true)
 }

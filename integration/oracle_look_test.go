@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/integration/oracle"
+)
+
+// quietBound is how long the nodes may take to agree with the model.
+const quietBound = 20 * time.Second
+
+// check compares every node that runs with the model, until they agree.
+func (r *oracleRun) check(s oracle.Step) error {
+	plan := r.plan(s)
+	var diff []string
+	for deadline := time.Now().Add(quietBound); ; {
+		views := r.views(plan)
+		if diff = r.model.Look(views); diff == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond) // between two looks
+	}
+	return errors.New("the nodes differ from what is allowed:\n  " + strings.Join(diff, "\n  "))
+}
+
+// plan says what of each node is read.
+type lookPlan struct {
+	whole, some map[string]bool
+	list        bool     // what is here of each file is asked for
+	stat        []string // files whose holders are asked for
+}
+
+func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
+	rnd := rand.New(rand.NewPCG(s.Seed, 2))
+	unreadable := 1
+	if rnd.IntN(8) > 0 {
+		unreadable = 0 // each costs the bound of a read without progress
+	}
+	var all []*lookPlan
+	for _, n := range r.nodes {
+		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode == 1 || rnd.IntN(2) == 0}
+		all = append(all, p)
+		if !r.model.Up.Has(n.self) {
+			continue
+		}
+		connected, far := r.model.Connected().Has(n.self), 2
+		for _, path := range r.model.Paths() {
+			e, ok := r.model.Certain(path)
+			switch dice := rnd.IntN(100); {
+			case !ok || e == nil || e.Kind != oracle.File:
+			case !connected && r.model.Readable(n.self, path) && far > 0:
+				p.whole[path] = true
+				far--
+			case !connected:
+			case r.model.Readable(n.self, path) && (s.Mode == 1 || dice < 40):
+				p.whole[path] = true
+			case r.model.Readable(n.self, path) && dice < 50:
+				p.some[path] = true
+			case unreadable > 0 && r.model.Unreadable(n.self, path):
+				unreadable--
+				p.whole[path] = true
+			}
+			if ok && e != nil && e.Kind == oracle.File && connected && rnd.IntN(100) < 4 {
+				p.stat = append(p.stat, path)
+			}
+		}
+		for path := range p.whole {
+			r.model.Read(n.self, path)
+		}
+		for path := range p.some {
+			r.model.Read(n.self, path)
+		}
+	}
+	return all
+}
+
+// views looks at all nodes that run, at the same time.
+func (r *oracleRun) views(plan []*lookPlan) []oracle.View {
+	walks := make([]*pending, len(r.nodes))
+	for i, n := range r.nodes {
+		if r.model.Up.Has(n.self) {
+			walks[i] = n.agent.ask(agentRequest{Walk: true, Whole: plan[i].whole, Some: plan[i].some})
+		}
+	}
+	var views []oracle.View
+	for i, n := range r.nodes {
+		if walks[i] == nil {
+			continue
+		}
+		a := walks[i].wait()
+		views = append(views, oracle.View{Node: n.self, Names: a.Names, Err: a.Result})
+	}
+	lists := make([]*running, len(r.nodes))
+	for i, n := range r.nodes {
+		if r.model.Connected().Has(n.self) && plan[i].list {
+			lists[i] = launch(r.t, n.command("ls", "-r", "--json", n.mnt, "--node", n.cache))
+		}
+	}
+	for i := range views {
+		n := r.nodes[views[i].Node]
+		if l := lists[n.self]; l != nil {
+			views[i].Holds = r.holds(n, l.finish(r.t, commandLimit), plan[n.self].stat)
+		}
+	}
+	return views
+}
+
+func (r *oracleRun) holds(n *oracleNode, listed result, stat []string) map[string]oracle.Holding {
+	r.t.Helper()
+	if listed.code != 0 {
+		return nil // what is wrong shows in the walk
+	}
+	var list struct {
+		Entries []struct{ Name, Path, Kind, State string }
+	}
+	require.NoError(r.t, json.Unmarshal(listed.out, &list), "%s", listed)
+	all := map[string]oracle.Holding{}
+	for _, e := range list.Entries {
+		if e.Kind == "file" {
+			all[e.Name] = oracle.Holding{State: e.State}
+		}
+	}
+	for _, path := range stat {
+		h, ok := all[path]
+		if !ok {
+			continue
+		}
+		h.Providers = r.providers(n, path)
+		all[path] = h
+	}
+	return all
+}
+
+// providers returns nil if the node cannot tell.
+func (r *oracleRun) providers(n *oracleNode, path string) []oracle.Provider {
+	res := n.p2pfs("stat", n.path(path), "--json")
+	if res.code != 0 {
+		return nil
+	}
+	var st struct {
+		Providers []struct {
+			Node             string
+			Complete, Keeper bool
+		}
+		Error string
+	}
+	require.NoError(r.t, json.Unmarshal(res.out, &st), "%s", res)
+	if st.Error != "" {
+		return nil
+	}
+	all := []oracle.Provider{}
+	for _, p := range st.Providers {
+		if self, ok := r.byID[p.Node]; ok {
+			all = append(all, oracle.Provider{Node: self, Complete: p.Complete, Keeper: p.Keeper})
+		}
+	}
+	slices.SortFunc(all, func(a, b oracle.Provider) int { return int(a.Node) - int(b.Node) })
+	return all
+}

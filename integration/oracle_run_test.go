@@ -1,0 +1,286 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/integration/oracle"
+)
+
+// Small sizes: every edge of block and chunk is met with a few KiB.
+const (
+	oracleBlock = 4 << 10
+	oracleChunk = 3 * oracleBlock
+)
+
+// oracleRun is a cluster and the model of what it may show.
+type oracleRun struct {
+	t     *testing.T
+	c     *cluster
+	lab   *netlab
+	store *netStore
+	nodes []*oracleNode
+	byID  map[string]oracle.Node // of running nodes
+	model *oracle.Model
+
+	steps  []oracle.Step // done so far
+	said   string        // by the last command
+	counts map[oracle.Kind]int
+	took   map[oracle.Kind]time.Duration
+	fails  map[oracle.Kind]int // that ended with something else than Done, as the model allows
+}
+
+type oracleNode struct {
+	*node
+	self  oracle.Node
+	host  *netHost
+	agent *agent
+	id    string
+}
+
+func newOracleRun(t *testing.T) *oracleRun {
+	t.Helper()
+	r := &oracleRun{
+		t: t, c: newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure"), lab: newNetlab(t, oracle.Size),
+		byID: map[string]oracle.Node{}, model: oracle.NewModel(),
+		counts: map[oracle.Kind]int{}, took: map[oracle.Kind]time.Duration{}, fails: map[oracle.Kind]int{},
+	}
+	r.store = &netStore{t: t, host: r.lab.stored, dir: filepath.Join(r.c.dir, "etcd")}
+	r.c.url = r.store.url()
+	r.store.start()
+	t.Cleanup(r.store.stop)
+	for i, h := range r.lab.nodes {
+		self := oracle.Node(i)
+		n := &oracleNode{node: r.c.node(self.String(), "--listen="+r.lab.peerIP(i)+":7000"), self: self, host: h}
+		n.agent = startAgent(t, n.mnt)
+		r.nodes = append(r.nodes, n)
+		r.launch(n)
+	}
+	t.Cleanup(func() { // while the store is there; how a daemon ends is shown elsewhere
+		for _, n := range r.nodes {
+			n.kill()
+		}
+	})
+	for _, n := range r.nodes {
+		r.ready(n)
+	}
+	return r
+}
+
+// launch starts a daemon in its namespace and does not wait.
+func (r *oracleRun) launch(n *oracleNode) {
+	r.t.Helper()
+	log, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(r.t, err)
+	defer log.Close()
+	cmd := n.host.command(world.binary, n.args...)
+	cmd.Env = n.env()
+	cmd.Stdout, cmd.Stderr = log, log
+	n.proc, err = spawn(cmd)
+	require.NoError(r.t, err)
+}
+
+func (r *oracleRun) ready(n *oracleNode) {
+	r.t.Helper()
+	soon(r.t, 60*time.Second, "node "+n.name+" mounted", func() bool {
+		require.True(r.t, n.proc.alive(), "node %s ended as it started: %s", n.name, tail(n.logPath(), 20))
+		return mountType(n.mnt) == "fuse.p2pfs"
+	})
+	eventually(r.t, 30*time.Second, "node "+n.name+" answers", func() bool { return n.p2pfs("status").code == 0 })
+	if n.id != "" {
+		delete(r.byID, n.id)
+	}
+	n.id = n.status().Node.ID
+	r.byID[n.id] = n.self
+}
+
+// settled waits until a node reaches the store again: it says for sure that a
+// name is not there.
+func (r *oracleRun) settled(n *oracleNode) {
+	r.t.Helper()
+	soon(r.t, 60*time.Second, "node "+n.name+" is with the store again", func() bool {
+		return n.agent.ask(agentRequest{Look: "no such name"}).wait().Names["no such name"].Err == "ENOENT"
+	})
+}
+
+// do does one step and tells the model how it ended.
+func (r *oracleRun) do(s oracle.Step) error {
+	r.steps = append(r.steps, s)
+	r.counts[s.Do]++
+	began := time.Now()
+	defer func() { r.took[s.Do] += time.Since(began) }()
+	if s.Do == oracle.Check {
+		return r.check(s)
+	}
+	result := r.perform(s)
+	if result != oracle.Done {
+		r.fails[s.Do]++
+	}
+	if err := r.model.Take(s, result); err != nil {
+		return err
+	}
+	return r.glance(s, result)
+}
+
+func (r *oracleRun) perform(s oracle.Step) oracle.Result {
+	r.t.Helper()
+	n := r.nodes[s.Node]
+	switch s.Do {
+	case oracle.Register, oracle.Join, oracle.Replace:
+		return r.register(n, s)
+	case oracle.Unregister, oracle.Drop:
+		args := []string{string(s.Do), n.path(s.Path)}
+		if s.Force {
+			args = append(args, "--force")
+		}
+		return r.commanded(n.p2pfs(args...))
+	case oracle.Collect:
+		return r.commanded(n.p2pfs("gc"))
+	case oracle.Race:
+		one, two := n.agent.ask(agentRequest{Step: &s}), s
+		two.Seed++
+		other := r.nodes[s.Other].agent.ask(agentRequest{Step: &two})
+		result := one.wait().Result
+		if also := other.wait().Result; result == oracle.Done {
+			return also
+		}
+		return result
+	case oracle.Torn:
+		p := n.agent.ask(agentRequest{Step: &s})
+		time.Sleep(time.Duration(s.Delay) * time.Microsecond) // the fault comes at any time
+		n.kill()
+		if result := p.wait().Result; result == oracle.Done {
+			return oracle.Done
+		}
+		return oracle.Broken
+	case oracle.Kill:
+		n.kill()
+	case oracle.RestartEmpty:
+		require.NoError(r.t, os.RemoveAll(n.cache))
+		r.launch(n)
+		r.ready(n)
+	case oracle.Restart:
+		r.launch(n)
+		r.ready(n)
+		if r.model.Lives && r.model.Store.Has(s.Node) {
+			r.settled(n)
+		}
+	case oracle.CutStore:
+		r.lab.cut(n.host, "store")
+	case oracle.CutPeers:
+		r.lab.cut(n.host, "peers")
+	case oracle.Heal:
+		r.heal(n)
+	case oracle.StoreStop:
+		r.store.stop()
+	case oracle.StoreRestart, oracle.StoreStart:
+		r.store.stop()
+		r.store.start()
+		for _, n := range r.nodes {
+			if r.model.Up.Has(n.self) && r.model.Store.Has(n.self) {
+				r.settled(n)
+			}
+		}
+	case oracle.Recover:
+		return r.recover(n, s)
+	default:
+		return n.agent.ask(agentRequest{Step: &s}).wait().Result
+	}
+	return oracle.Done
+}
+
+func (r *oracleRun) commanded(res result) oracle.Result {
+	r.said = res.String()
+	if res.code != 0 {
+		return oracle.Refused
+	}
+	return oracle.Done
+}
+
+func (r *oracleRun) register(n *oracleNode, s oracle.Step) oracle.Result {
+	src := r.c.src(fmt.Sprintf("%d-%s", len(r.steps), n.name))
+	require.NoError(r.t, os.WriteFile(src, s.Bytes(), 0o644))
+	args := []string{"register", src, n.path(s.Path)}
+	if s.Do == oracle.Replace {
+		args = append(args, "--replace")
+	}
+	return r.commanded(n.p2pfs(args...))
+}
+
+func (r *oracleRun) heal(n *oracleNode) {
+	if !r.model.Store.Has(n.self) {
+		r.lab.heal(n.host, "store")
+	}
+	if !r.model.Peers.Has(n.self) {
+		r.lab.heal(n.host, "peers")
+	}
+	if r.model.Up.Has(n.self) && r.model.Lives {
+		r.settled(n)
+	}
+}
+
+// recover publishes or discards what a node could not publish of a name.
+func (r *oracleRun) recover(n *oracleNode, s oracle.Step) oracle.Result {
+	panic("not yet")
+}
+
+// glance looks at the name of a step that was just done, on another node: it
+// has happened everywhere (N1), an open finds the new bytes (R1).
+func (r *oracleRun) glance(s oracle.Step, result oracle.Result) error {
+	if result != oracle.Done || s.Seed%3 != 0 && s.Do != oracle.Race {
+		return nil
+	}
+	path := s.Path
+	if s.Do == oracle.Rename {
+		path = s.To
+	}
+	e, sure := r.model.Certain(path)
+	at := oracle.Node(s.Seed / 3 % oracle.Size)
+	if path == "" || !sure || !r.model.Connected().Has(at) {
+		return nil
+	}
+	whole := map[string]bool{}
+	if e != nil && e.Kind == oracle.File && s.Seed%2 == 0 && r.model.Readable(at, path) {
+		whole[path] = true
+		r.model.Read(at, path)
+	}
+	seen := r.nodes[at].agent.ask(agentRequest{Look: path, Whole: whole}).wait().Names[path]
+	if diff := oracle.At(e, seen); diff != "" {
+		return fmt.Errorf("right after it, %q on %s: %s", path, at, diff)
+	}
+	return nil
+}
+
+// report logs what a failure needs to be seen again.
+func (r *oracleRun) report(seed uint64, err error) {
+	r.t.Helper()
+	var lines []string
+	for _, s := range r.steps {
+		lines = append(lines, s.String())
+	}
+	file := filepath.Join("..", "build", fmt.Sprintf("oracle-%d.steps", seed))
+	where := "run them again with: make oracle REPLAY=" + strings.TrimPrefix(file, "../")
+	if werr := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); werr != nil {
+		where = werr.Error()
+	}
+	r.t.Fatalf("seed %d, step %d: %s\n%v\nthe last command said: %s\nthe steps, %s:\n%s", seed, len(r.steps), r.steps[len(r.steps)-1], err, r.said, where, strings.Join(lines, "\n"))
+}
+
+// envNumber is a number from the environment.
+func envNumber(t testing.TB, name string, otherwise uint64) uint64 {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	require.NoError(t, err, name)
+	return n
+}

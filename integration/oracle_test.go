@@ -1,0 +1,81 @@
+package integration
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/integration/oracle"
+)
+
+// oracleKinds are the steps that make up a run.
+var oracleKinds = []oracle.Kind{
+	oracle.Register, oracle.Unregister, oracle.Drop,
+	oracle.Kill, oracle.CutStore, oracle.CutPeers, oracle.StoreStop, oracle.StoreRestart,
+}
+
+// enough is from how many steps on each kind must have occurred.
+const enough = 1000
+
+// What four nodes show, whatever happens to them, is what SEMANTICS.md allows.
+// P2PFS_ORACLE_STEPS, _SEED and _REPLAY (a file of steps) say which steps.
+func TestOracle(t *testing.T) {
+	t.Parallel()
+	seed := envNumber(t, "P2PFS_ORACLE_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("seed %d", seed)
+	r := newOracleRun(t)
+	if file := os.Getenv("P2PFS_ORACLE_REPLAY"); file != "" {
+		r.replay(t, file, seed)
+		return
+	}
+	steps := int(envNumber(t, "P2PFS_ORACLE_STEPS", 200))
+	began := time.Now()
+	g := oracle.NewGenerator(seed, r.model, oracleKinds, oracleBlock, oracleChunk)
+	most := 1
+	for range steps {
+		if err := r.do(g.Next()); err != nil {
+			r.report(seed, err)
+		}
+		most = max(most, r.model.Worlds())
+	}
+	for _, s := range g.Finish() {
+		if err := r.do(s); err != nil {
+			r.report(seed, err)
+		}
+	}
+	t.Logf("%d steps in %v, at most %d worlds; kinds, how many of them failed as they may, and their time:\n%s", steps, time.Since(began).Round(time.Second), most, r.summary())
+	if steps >= enough {
+		for _, k := range slices.Concat(oracleKinds, []oracle.Kind{oracle.Restart, oracle.RestartEmpty, oracle.Heal, oracle.StoreStart, oracle.Check}) {
+			require.NotZero(t, r.counts[k], "no step of the kind %s", k)
+		}
+	}
+}
+
+func (r *oracleRun) summary() string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(r.counts)) {
+		fmt.Fprintf(&b, "  %-14s %5d %5d %8.1fs\n", k, r.counts[k], r.fails[k], r.took[k].Seconds())
+	}
+	return b.String()
+}
+
+func (r *oracleRun) replay(t *testing.T, file string, seed uint64) {
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		step, err := oracle.ParseStep(s.Text())
+		require.NoError(t, err)
+		if err := r.do(step); err != nil {
+			r.report(seed, err)
+		}
+	}
+	t.Log(r.summary())
+}
