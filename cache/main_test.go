@@ -38,6 +38,8 @@ func runChild(role string) int {
 		err = childPut()
 	case "hold":
 		err = childHold()
+	case "publish":
+		err = childPublish()
 	case "serve":
 		err = childServe()
 	default:
