@@ -104,6 +104,8 @@ type Config struct {
 	Space func() (total, free int64)
 	// Log takes what a person should see; nil discards.
 	Log *slog.Logger
+
+	without uint64 // capabilities of the kernel that tests do without
 }
 
 // withDefaults returns the config with its zero values filled in, or why it

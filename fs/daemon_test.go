@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,8 +27,9 @@ type order struct {
 	Path []byte // below the mountpoint
 	// mount
 	Mountpoint, CacheDir, Consistency string
-	Passthrough, ReadOnly             bool
+	Passthrough, ReadOnly, Writable   bool
 	HandoverSize                      int64
+	Without                           uint64
 	ReadAheadKiB                      int
 	// file, dir, link
 	Size, MtimeNs  int64
@@ -50,7 +52,9 @@ type state struct {
 	Lookups, Confirms, Lists int64
 	Readers, Locals, Fetched int64
 	Goroutines, Files        int
-	Waiting                  int // notices not worked off
+	Waiting                  int   // notices not worked off
+	Uses                     int64 // of files being written, not given back
+	Made                     int   // objects published
 	Ended                    bool
 }
 
@@ -58,10 +62,12 @@ type state struct {
 type fakeDaemon struct {
 	names *fakeNames
 	bytes *fakeBytes
+	made  *fakeChanges // nil where nothing can be changed
 	fs    *FS
 	ids   map[string]meta.InodeID // file and directory ids by path
 	next  meta.InodeID
 
+	mounted    atomic.Pointer[FS]
 	terminated chan os.Signal
 }
 
@@ -153,6 +159,10 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 		}
 		e.Mode, e.MtimeNs, e.CtimeNs = o.Mode, o.MtimeNs, o.MtimeNs
 		d.names.put(dir, e)
+	case "seen":
+		return d.seen(dir, name)
+	case "fullstage", "failpublish", "gatepublish":
+		d.made.trouble(o.Op, o.On)
 	case "state":
 		return d.state(), nil
 	case "unmount":
@@ -167,7 +177,15 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 
 func (d *fakeDaemon) split(path string) (meta.InodeID, string) {
 	i := strings.LastIndexByte(path, '/')
-	return d.ids[path[:max(i, 0)]], path[i+1:]
+	if i <= 0 {
+		return meta.RootDir, path[i+1:]
+	}
+	if id, ok := d.ids[path[:i]]; ok {
+		return id, path[i+1:]
+	}
+	parent, name := d.split(path[:i]) // made through the mount
+	e, _ := d.names.Confirm(context.Background(), parent, name)
+	return e.Inode, path[i+1:]
 }
 
 func (d *fakeDaemon) object(dir meta.InodeID, name string) *fakeObject {
@@ -183,8 +201,18 @@ func (d *fakeDaemon) mount(o order) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	var changes Changes
+	if o.Writable {
+		d.made = newFakeChanges(d.names, d.bytes)
+		d.made.changed = func(dir meta.InodeID, name string) {
+			if f := d.mounted.Load(); f != nil {
+				f.Changed(dir, name, false)
+			}
+		}
+		changes = d.made
+	}
 	f, err := Mount(ctx, Config{
-		Mountpoint: o.Mountpoint, Names: d.names, Bytes: d.bytes, FSName: "test",
+		Changes: changes, without: o.Without, Mountpoint: o.Mountpoint, Names: d.names, Bytes: d.bytes, FSName: "test",
 		Passthrough: o.Passthrough, ReadOnly: o.ReadOnly, Consistency: o.Consistency, AllowOther: os.Geteuid() == 0,
 		CacheDirs: []string{o.CacheDir}, HandoverSize: o.HandoverSize, ReadAheadKiB: o.ReadAheadKiB, Log: log,
 	})
@@ -192,6 +220,7 @@ func (d *fakeDaemon) mount(o order) error {
 		return err
 	}
 	d.fs = f
+	d.mounted.Store(f)
 	signal.Notify(d.terminated, syscall.SIGTERM)
 	go d.obey()
 	return nil
@@ -270,6 +299,12 @@ func (d *fakeDaemon) state() state {
 	}
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
 		s.Files = len(fds)
+	}
+	if d.made != nil {
+		s.Uses = d.made.closes.Load()
+		d.made.mu.Lock()
+		s.Made = d.made.made
+		d.made.mu.Unlock()
 	}
 	if d.fs != nil {
 		s.Stats = d.fs.Stats()
@@ -372,8 +407,61 @@ func (d *daemon) state() state {
 	return s
 }
 
+func writable(o *order)               { o.Writable = true }
 func complete(o *order)               { o.Complete = true }
 func shut(o *order)                   { o.Shut = true }
 func noPassthrough(o *order)          { o.Passthrough = false }
 func watching(o *order)               { o.Consistency = ConsistencyWatch }
 func handoverAt(n int64) func(*order) { return func(o *order) { o.HandoverSize = n } }
+
+// elsewhere is a file as other nodes see it.
+type elsewhere struct {
+	Exists bool
+	Size   int64
+	Sum    string
+	Entry  meta.Entry
+}
+
+// seen reads what was published under a name.
+func (d *fakeDaemon) seen(dir meta.InodeID, name string) (elsewhere, error) {
+	e, ok := d.made.seen(Place{dir, name})
+	if !ok {
+		return elsewhere{}, nil
+	}
+	buf := make([]byte, e.Size)
+	if e.Size > 0 {
+		if _, err := d.bytes.get(e.Object.ID).local.ReadAt(buf, 0); err != nil {
+			return elsewhere{}, err
+		}
+	}
+	return elsewhere{Exists: true, Size: e.Size, Sum: sum(buf), Entry: e}, nil
+}
+
+// trouble makes writes or publishes fail or wait.
+func (c *fakeChanges) trouble(what string, on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch what {
+	case "fullstage":
+		c.full = on
+	case "failpublish":
+		if c.fail = nil; on {
+			c.fail = fmt.Errorf("publish: %w", meta.ErrUnavailable)
+		}
+	case "gatepublish":
+		if on {
+			c.gate = make(chan struct{})
+		} else if c.gate != nil {
+			close(c.gate)
+			c.gate = nil
+		}
+	}
+}
+
+// seen returns what other nodes see of a path.
+func (d *daemon) seen(path string) elsewhere {
+	d.t.Helper()
+	var s elsewhere
+	require.NoError(d.t, d.try(order{Op: "seen", Path: []byte(path)}, &s))
+	return s
+}

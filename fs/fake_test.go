@@ -22,6 +22,16 @@ type fakeNames struct {
 	lag    map[meta.InodeID]map[string]meta.Entry // what Lookup sees while lagging, nil when not
 	listed map[meta.InodeID][]meta.Entry
 	down   bool
+
+	overlay func(meta.Entry) meta.Entry // what is being written here; may be nil
+}
+
+// here returns an entry as this node shows it.
+func (n *fakeNames) here(e meta.Entry, err error) (meta.Entry, error) {
+	if err == nil && n.overlay != nil {
+		e = n.overlay(e)
+	}
+	return e, err
 }
 
 func newFakeNames() *fakeNames {
@@ -45,18 +55,21 @@ func (n *fakeNames) get(from map[meta.InodeID]map[string]meta.Entry, dir meta.In
 func (n *fakeNames) Lookup(_ context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
 	n.lookups.Add(1)
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	from := n.dirs
 	if n.lag != nil {
-		return n.get(n.lag, dir, name)
+		from = n.lag
 	}
-	return n.get(n.dirs, dir, name)
+	e, err := n.get(from, dir, name)
+	n.mu.Unlock()
+	return n.here(e, err)
 }
 
 func (n *fakeNames) Confirm(_ context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
 	n.confirms.Add(1)
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.get(n.dirs, dir, name)
+	e, err := n.get(n.dirs, dir, name)
+	n.mu.Unlock()
+	return n.here(e, err)
 }
 
 func (n *fakeNames) List(_ context.Context, dir meta.InodeID) ([]meta.Entry, error) {

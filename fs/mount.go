@@ -142,8 +142,9 @@ func (f *FS) options() *fuse.MountOptions {
 		o.Options = append(o.Options, "ro")
 		o.DirectMountFlags |= syscall.MS_RDONLY
 	}
+	o.DisabledCapabilities = f.cfg.without
 	if !f.cfg.Passthrough {
-		o.DisabledCapabilities = fuse.CAP_PASSTHROUGH
+		o.DisabledCapabilities |= fuse.CAP_PASSTHROUGH
 	}
 	return o
 }

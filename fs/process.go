@@ -3,10 +3,12 @@ package fs
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +41,64 @@ func parseTgid(status []byte) uint32 {
 func inProcess(tgid, tid uint32) bool {
 	err := unix.Tgkill(int(tgid), int(tid), 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// Bounds of the search for other descriptors of a file.
+const (
+	// familyMost is how many processes are looked at.
+	familyMost = 256
+	// A child that was just forked has every descriptor until it executes
+	// something else: it is looked at again.
+	forkLooks = 10
+	forkPause = 5 * time.Millisecond
+)
+
+// stillHeld reports whether a process has another descriptor of an inode, or
+// one below it, which inherited it.
+func stillHeld(ctx context.Context, tgid uint32, ino uint64) bool {
+	if hasOpen(tgid, ino) {
+		return true
+	}
+	for look := range forkLooks {
+		if look > 0 {
+			select {
+			case <-ctx.Done():
+				return true
+			case <-time.After(forkPause):
+			}
+		}
+		if !childHasOpen(tgid, ino) {
+			return false
+		}
+	}
+	return true
+}
+
+// childHasOpen is hasOpen for the processes below one.
+func childHasOpen(tgid uint32, ino uint64) bool {
+	family := childrenOf(tgid)
+	for i := 0; i < len(family) && i < familyMost; i++ {
+		if hasOpen(family[i], ino) {
+			return true
+		}
+		family = append(family, childrenOf(family[i])...)
+	}
+	return false
+}
+
+// childrenOf returns the processes that the threads of a process have started.
+func childrenOf(tgid uint32) (children []uint32) {
+	dir := "/proc/" + strconv.FormatUint(uint64(tgid), 10) + "/task"
+	threads, _ := os.ReadDir(dir)
+	for _, thread := range threads {
+		list, _ := os.ReadFile(dir + "/" + thread.Name() + "/children")
+		for field := range bytes.FieldsSeq(list) {
+			if n, err := strconv.ParseUint(string(field), 10, 32); err == nil {
+				children = append(children, uint32(n))
+			}
+		}
+	}
+	return children
 }
 
 // hasOpen reports whether a process has a descriptor of an inode number. A

@@ -33,12 +33,14 @@ func (r *raw) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 		return fuse.OK
 	case h.opener != 0 && in.Pid != 0 && !inProcess(h.opener, in.Pid):
 		return fuse.OK
-	case bare && h.opener != 0 && hasOpen(h.opener, uint64(h.inode.id)):
-		// A shell opens, duplicates and closes before anything is written.
-		return fuse.OK
 	}
 	c := f.newLasting(cancel, &in.InHeader, publishTimeout)
 	defer c.end()
+	// A shell opens, duplicates and closes before anything is written, and
+	// others hand a file to a child and close theirs.
+	if bare && h.opener != 0 && stillHeld(c, h.opener, uint64(h.inode.id)) {
+		return fuse.OK
+	}
 	at, err := f.publish(c, h.inode, h.staged)
 	if err == nil {
 		return fuse.OK
