@@ -2,18 +2,16 @@ package meta
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 )
 
 // OfferDir brings a directory's name back into its parent, and its own record
-// into the store before it. It returns the directory that has the name then:
-// the offered one, or another one that was made under it in a later epoch, by
-// somebody who did not find it there: what was in the offered one belongs
-// there. A directory that takes the place of one of an earlier epoch takes in
-// what is in that. FateGone, FateOlder: the directory was removed, with all that
-// was in it. ErrNotFound: the parent is not there.
+// into the store before it. It returns the directory that what was in it belongs
+// into: itself, under whatever name it lives on, or another one that was made
+// under its name in this epoch, by somebody who did not find it there.
+// FateGone, FateOlder: the directory was removed, with all that was in it.
+// ErrNotFound: the parent is not there.
 func (c *Catalog) OfferDir(ctx context.Context, parent InodeID, o Offer, d DirInfo) (InodeID, Fate, error) {
 	id, fate, err := c.offerDir(ctx, parent, o, d)
 	if err != nil {
@@ -30,18 +28,12 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 		if info == nil {
 			return 0, 0, errors.New("the cluster has not been joined")
 		}
-		recs, err := c.raw.Get(ctx, Key{slot, self}, Key{slot, o.Name}, Key{slot, goneField + o.Name}, Key{slot, absorbField + o.Name})
+		recs, err := c.raw.Get(ctx, Key{slot, self}, Key{slot, o.Name}, Key{slot, goneField + o.Name})
 		if err != nil {
 			return 0, 0, err
 		}
 		if _, err := dirOf(parent, recs[0]); err != nil {
 			return 0, 0, err
-		}
-		if recs[3].Value != nil { // who replaced a directory has died
-			if err := c.absorb(ctx, recs[3]); err != nil {
-				return 0, 0, err
-			}
-			continue
 		}
 		st, err := info.stand(recs[1], recs[2])
 		if err != nil {
@@ -61,7 +53,7 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 			return c.elsewhere(ctx, id, fate)
 		case there == id && fate != FateTaken:
 			return id, FateKnown, c.offerSelf(ctx, id, d)
-		case fate == FateOlder && there != 0 && st.at.epoch > at.epoch:
+		case fate == FateOlder && there != 0 && st.at.epoch == len(info.Epochs) && at.epoch < st.at.epoch:
 			return there, FateKnown, nil
 		case fate != FateTaken:
 			return c.elsewhere(ctx, id, FateOlder)
@@ -69,20 +61,10 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 		if err := c.offerSelf(ctx, id, d); err != nil {
 			return 0, 0, err
 		}
-		absorbs := there != 0 && there != id && st.at.epoch < at.epoch
-		if absorbs {
-			recs[3].Value = marshalAbsorb(there, id)
-			sets = append(sets, Set{absorbField + o.Name, recs[3].Value})
-		}
 		conds := []If{{Field: self, Present: true}, unchanged(st.entry), unchanged(st.gone)}
-		recs[3].Version, err = c.raw.Apply(ctx, slot, conds, sets)
-		if errors.Is(err, ErrConflict) {
-			continue
+		if _, err = c.raw.Apply(ctx, slot, conds, sets); !errors.Is(err, ErrConflict) {
+			return id, FateTaken, err
 		}
-		if err == nil && absorbs {
-			err = c.absorb(ctx, recs[3])
-		}
-		return id, FateTaken, err
 	}
 }
 
@@ -111,129 +93,22 @@ func (c *Catalog) elsewhere(ctx context.Context, id InodeID, fate Fate) (InodeID
 	return 0, 0, err
 }
 
-// offerSelf makes a directory's own record if it has none.
+// offerSelf makes a directory's own record, or lets that say which directory
+// holds its name.
 func (c *Catalog) offerSelf(ctx context.Context, id InodeID, d DirInfo) error {
-	b, err := marshalDir(d, nil)
-	if err != nil {
-		return err
-	}
-	_, err = c.raw.Apply(ctx, dirSlot(id), []If{{Field: self, Absent: true}}, []Set{{self, b}})
-	if errors.Is(err, ErrConflict) {
-		return nil
-	}
-	return err
-}
-
-// absorbField begins the fields that say, in the slot of a parent, that a
-// directory took the place of another one and has yet to take in its names.
-const absorbField = goneField + "/"
-
-func marshalAbsorb(from, into InodeID) []byte {
-	b := binary.BigEndian.AppendUint64(nil, uint64(from))
-	return binary.BigEndian.AppendUint64(b, uint64(into))
-}
-
-// absorb moves all names of one directory into the one that took its place, as
-// offers, and removes it. Its own record goes first, so that nothing more can be
-// brought into it.
-func (c *Catalog) absorb(ctx context.Context, note Record) error {
-	if len(note.Value) != 16 {
-		return fmt.Errorf("take in a directory: %w: note of %d bytes", ErrFormat, len(note.Value))
-	}
-	from := InodeID(binary.BigEndian.Uint64(note.Value))
-	into := InodeID(binary.BigEndian.Uint64(note.Value[8:]))
-	slot := dirSlot(from)
-	if _, err := c.raw.Apply(ctx, slot, nil, []Set{{Field: self}}); err != nil {
-		return err
-	}
-	for {
-		p, err := c.raw.List(ctx, slot, "", offerBatch)
-		if err != nil {
-			return err
-		}
-		if len(p.Records) == 0 {
-			break
-		}
-		if err := c.absorbSome(ctx, into, p.Records); err != nil {
-			return err
-		}
-	}
-	_, err := c.raw.Apply(ctx, note.Slot, []If{{Field: note.Field, Version: note.Version}}, []Set{{Field: note.Field}})
-	if errors.Is(err, ErrConflict) {
-		return nil // another was faster
-	}
-	return err
-}
-
-func (c *Catalog) absorbSome(ctx context.Context, into InodeID, recs []Record) error {
-	offers, err := c.offersOf(recs)
-	if err != nil {
-		return err
-	}
-	// A directory that was removed meanwhile takes nothing in.
-	if _, err := c.Offer(ctx, into, offers); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	sets := make([]Set, 0, len(recs))
-	for _, r := range recs {
-		sets = append(sets, Set{Field: r.Field})
-	}
-	for _, o := range offers {
-		if !o.Gone && o.Entry.Kind == KindDir {
-			if err := c.setParent(ctx, o.Entry.Inode, into); err != nil {
-				return err
-			}
-		}
-	}
-	_, err = c.raw.Apply(ctx, recs[0].Slot, nil, sets)
-	return err
-}
-
-// offersOf reads a directory's records as offers: of a name that has both an
-// entry and a tombstone, the later.
-func (c *Catalog) offersOf(recs []Record) ([]Offer, error) {
-	info := c.store.Load()
-	best := make(map[string]Offer, len(recs))
-	for _, r := range recs {
-		o := Offer{Name: r.Field}
-		var err error
-		if name, ok := isGone(r.Field); ok && isName(name) {
-			o.Name, o.Gone = name, true
-			o.Origin, _, err = info.unmarshalGone(r)
-		} else if isName(r.Field) {
-			if o.Origin, err = info.originOf(r); err == nil {
-				o.Entry, err = c.entry(r)
-			}
-		} else {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if was, ok := best[o.Name]; !ok || info.rank(was.Origin).less(info.rank(o.Origin)) {
-			best[o.Name] = o
-		}
-	}
-	offers := make([]Offer, 0, len(best))
-	for _, o := range best {
-		offers = append(offers, o)
-	}
-	return offers, nil
-}
-
-// setParent says which directory holds a directory's name now.
-func (c *Catalog) setParent(ctx context.Context, id, parent InodeID) error {
 	slot := dirSlot(id)
 	for {
 		recs, err := c.raw.Get(ctx, Key{slot, self})
-		if err != nil || recs[0].Value == nil {
+		if err != nil {
 			return err
 		}
-		d, _, err := unmarshalDir(id, recs[0].Value, recs[0].Version)
-		if err != nil || d.Parent == parent {
-			return err
+		if old := recs[0]; old.Value != nil {
+			was, _, err := unmarshalDir(id, old.Value, old.Version)
+			if err != nil || was.Parent == d.Parent {
+				return err
+			}
+			was.Parent, d = d.Parent, was
 		}
-		d.Parent = parent
 		b, err := marshalDir(d, recs[0].Value)
 		if err != nil {
 			return err

@@ -1,0 +1,85 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+var errClosed = errors.New("the journal is closed")
+
+// recentDirs is how many directories' last changes are remembered to find out
+// that a store is behind what it said.
+const recentDirs = 64
+
+func (j *Journal) loadEpochs(b *bolt.Bucket) error {
+	return b.ForEach(func(k, v []byte) error {
+		if len(k) != 8 || len(v) != len(meta.Epoch{}) {
+			return fmt.Errorf("%w: epoch %x is %x", errUnfit, k, v)
+		}
+		n := binary.BigEndian.Uint64(k)
+		j.epochs[meta.Epoch(v)], j.byNumber[n] = n, meta.Epoch(v)
+		return nil
+	})
+}
+
+// number returns the number that stands for an epoch in the file. They are
+// given in the order in which this node came to know of them. j.flushing is held.
+func (j *Journal) number(b *bolt.Bucket, e meta.Epoch) (uint64, error) {
+	if n, ok := j.epochs[e]; ok {
+		return n, nil
+	}
+	n := uint64(len(j.epochs))
+	if err := b.Put(binary.BigEndian.AppendUint64(nil, n), e[:]); err != nil {
+		return 0, err
+	}
+	j.epochs[e], j.byNumber[n] = n, e
+	return n, nil
+}
+
+// noteRecent remembers the version that a directory had after a change. Only
+// those of the last epoch count. j.flushing is held.
+func (j *Journal) noteRecent(dir meta.InodeID, at meta.Origin) {
+	if at.Epoch != j.recentOf {
+		clear(j.recent)
+		j.recentOf = at.Epoch
+	}
+	j.recent[dir] = max(j.recent[dir], at.Version)
+	if len(j.recent) <= recentDirs {
+		return
+	}
+	oldest := dir
+	for d, v := range j.recent {
+		if v < j.recent[oldest] {
+			oldest = d
+		}
+	}
+	delete(j.recent, oldest)
+}
+
+func (j *Journal) encodeRecent() []byte {
+	b := append([]byte{}, j.recentOf[:]...)
+	for d, v := range j.recent {
+		b = binary.BigEndian.AppendUint64(b, uint64(d))
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+func (j *Journal) loadRecent(b []byte) error {
+	if b == nil {
+		return nil
+	}
+	if len(b) < len(j.recentOf) || (len(b)-len(j.recentOf))%16 != 0 {
+		return fmt.Errorf("%w: %d bytes of recent changes", errUnfit, len(b))
+	}
+	b = b[copy(j.recentOf[:], b):]
+	for ; len(b) > 0; b = b[16:] {
+		j.recent[meta.InodeID(binary.BigEndian.Uint64(b))] = binary.BigEndian.Uint64(b[8:])
+	}
+	return nil
+}

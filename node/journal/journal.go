@@ -1,0 +1,210 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// TombstonesFor is how long a removal is remembered.
+const TombstonesFor = 7 * 24 * time.Hour
+
+const (
+	// fileName is the journal's file in its directory.
+	fileName = "journal.db"
+	// format is the layout of the file.
+	format = 1
+	// writePause is how long changes are gathered, hurry how many of them
+	// end the wait, and pendingMax how many make the caller wait.
+	writePause = 500 * time.Millisecond
+	hurry      = 20_000
+	pendingMax = 200_000
+)
+
+// Buckets and keys of the file.
+var (
+	bucketState  = []byte("journal") // the keys below
+	bucketEpochs = []byte("epochs")  // number to epoch
+	bucketNames  = []byte("names")   // directory id and name to a record
+	bucketDirs   = []byte("dirs")    // directory id to its way
+	bucketSelf   = []byte("self")    // directory id to its own record
+
+	keyFormat  = []byte("format")
+	keyOffered = []byte("offered") // the epoch that all of it was offered into
+	keyTouched = []byte("touched") // seconds since 1970
+	keyRecent  = []byte("recent")
+)
+
+// Journal is the durable memory of what this node did to names. Safe for
+// concurrent use.
+type Journal struct {
+	path string
+	log  *slog.Logger
+	db   *bolt.DB
+	wake chan struct{}
+	quit chan struct{}
+	done chan struct{}
+	once sync.Once
+
+	flushing sync.Mutex              // held while a batch is written; before mu
+	epochs   map[meta.Epoch]uint64   // numbers of those in the file; guarded by flushing
+	byNumber map[uint64]meta.Epoch   // guarded by flushing
+	recent   map[meta.InodeID]uint64 // of recentOf: versions of changes; guarded by flushing
+	recentOf meta.Epoch              // guarded by flushing
+
+	mu      sync.Mutex
+	room    sync.Cond // on mu: pending was taken
+	pending []change
+	count   int // names in pending
+	broken  error
+}
+
+var _ meta.Recorder = (*Journal)(nil)
+
+// Open opens the journal in a directory, which must exist and which no other
+// process may use. A file that cannot be read is moved aside and a new one
+// begun, with an error in the log. It starts one goroutine, which writes what
+// is handed over; Close ends it. A nil log discards.
+func Open(dir string, log *slog.Logger) (*Journal, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	j := &Journal{
+		path: filepath.Join(dir, fileName), log: log,
+		epochs: map[meta.Epoch]uint64{}, byNumber: map[uint64]meta.Epoch{}, recent: map[meta.InodeID]uint64{},
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
+	}
+	j.room.L = &j.mu
+	err := j.open()
+	if errors.Is(err, errUnfit) {
+		log.Error("the journal of names is unreadable and begun anew: names written here before will not come back if the store loses them", "file", j.path, "err", err)
+		if err := os.Rename(j.path, j.path+".bad"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("set the journal of names aside: %w", err)
+		}
+		err = j.open()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the journal of names %s: %w", j.path, err)
+	}
+	go j.writer()
+	return j, nil
+}
+
+// errUnfit: the file is not one that this program can go on with.
+var errUnfit = errors.New("unusable file")
+
+func (j *Journal) open() (err error) {
+	defer func() { // bbolt panics where a page is not what it should be
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errUnfit, r)
+		}
+	}()
+	db, err := bolt.Open(j.path, 0o600, &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType})
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, bolt.ErrTimeout):
+		return err
+	default:
+		return fmt.Errorf("%w: %w", errUnfit, err)
+	}
+	if err := j.prepare(db); err != nil {
+		_ = db.Close()
+		return err
+	}
+	j.db = db
+	return nil
+}
+
+// prepare checks the file's layout, makes its buckets and loads what is kept
+// in memory.
+func (j *Journal) prepare(db *bolt.DB) error {
+	err := db.View(func(tx *bolt.Tx) error {
+		// A file cut short would end this process at the first page that
+		// is missing.
+		st, err := os.Stat(db.Path())
+		if err != nil {
+			return err
+		}
+		if st.Size() < tx.Size() {
+			return fmt.Errorf("%w: %d bytes of %d are there", errUnfit, st.Size(), tx.Size())
+		}
+		if b := tx.Bucket(bucketState); b != nil {
+			if v := b.Get(keyFormat); len(v) != 8 || binary.LittleEndian.Uint64(v) != format {
+				return fmt.Errorf("%w: its format %x is not known", errUnfit, v)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{bucketState, bucketEpochs, bucketNames, bucketDirs, bucketSelf} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		if err := j.loadEpochs(tx.Bucket(bucketEpochs)); err != nil {
+			return err
+		}
+		state := tx.Bucket(bucketState)
+		if err := j.loadRecent(state.Get(keyRecent)); err != nil {
+			return err
+		}
+		if state.Get(keyFormat) != nil {
+			return nil
+		}
+		return state.Put(keyFormat, binary.LittleEndian.AppendUint64(nil, format))
+	})
+}
+
+// Close writes what was handed over, and closes the file.
+func (j *Journal) Close() error {
+	var err error
+	j.once.Do(func() {
+		close(j.quit)
+		<-j.done
+		if err = j.db.Close(); err != nil {
+			err = fmt.Errorf("close the journal of names: %w", err)
+		}
+	})
+	return err
+}
+
+// guard runs fn, which uses the file, and takes the journal out of use if the
+// file turns out to be damaged: the next start begins anew.
+func (j *Journal) guard(fn func() error) (err error) {
+	j.mu.Lock()
+	err = j.broken
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		err = fmt.Errorf("%w: %v", errUnfit, r)
+		j.mu.Lock()
+		first := j.broken == nil
+		j.broken = err
+		j.room.Broadcast()
+		j.mu.Unlock()
+		if first {
+			j.log.Error("the journal of names is damaged, and not used until the next start", "file", j.path, "err", err)
+			_ = os.Rename(j.path, j.path+".bad")
+		}
+	}()
+	return fn()
+}

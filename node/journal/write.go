@@ -1,0 +1,289 @@
+package journal
+
+import (
+	"bytes"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// change is what is to be written about one directory.
+type change struct {
+	dir    meta.InodeID
+	at     meta.Origin
+	sets   []meta.Set
+	forget []meta.Origin // of sets, whose values do not matter: forgotten if they are that old
+	way    *meta.Entry   // of dir: its name in parent
+	parent meta.InodeID
+}
+
+// names returns how many names it is about.
+func (c *change) names() int { return max(1, len(c.sets)) }
+
+// Changed implements meta.Recorder.
+func (j *Journal) Changed(dir meta.InodeID, at meta.Origin, sets []meta.Set) {
+	j.add(change{dir: dir, at: at, sets: sets})
+}
+
+// Wrote notes an entry that this node wrote, with its Version, in an epoch.
+func (j *Journal) Wrote(dir meta.InodeID, epoch meta.Epoch, e meta.Entry) error {
+	b, err := meta.MarshalEntry(e, nil)
+	if err != nil {
+		return err
+	}
+	j.Changed(dir, meta.Origin{Epoch: epoch, Version: e.Version}, []meta.Set{{Field: e.Name, Value: b}})
+	return nil
+}
+
+// Removed notes that a name was removed when it, or its directory, had a
+// version.
+func (j *Journal) Removed(dir meta.InodeID, name string, at meta.Origin) {
+	j.Changed(dir, at, []meta.Set{{Field: name}})
+}
+
+// Way notes where a directory's name is that others made; e is that name.
+func (j *Journal) Way(parent meta.InodeID, epoch meta.Epoch, e meta.Entry) {
+	j.add(change{dir: e.Inode, at: meta.Origin{Epoch: epoch, Version: e.Version}, way: &e, parent: parent})
+}
+
+// Forget takes names out that do not stand for what this node wrote any more,
+// unless it wrote them again since.
+func (j *Journal) Forget(dir meta.InodeID, offers []meta.Offer) {
+	if len(offers) == 0 {
+		return
+	}
+	c := change{dir: dir}
+	for _, o := range offers {
+		c.sets = append(c.sets, meta.Set{Field: o.Name})
+		c.forget = append(c.forget, o.Origin)
+	}
+	j.add(c)
+}
+
+// add hands a change over. It waits only while far more is pending than the
+// disk takes in a moment.
+func (j *Journal) add(c change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.count >= pendingMax && j.broken == nil {
+		j.room.Wait()
+	}
+	if j.broken != nil {
+		return
+	}
+	j.pending = append(j.pending, c)
+	n := c.names()
+	j.count += n
+	if j.count == n || j.count >= hurry {
+		select {
+		case j.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// writer writes what is handed over, in batches, until Close.
+func (j *Journal) writer() {
+	defer close(j.done)
+	for {
+		select {
+		case <-j.quit:
+			j.flushLogged()
+			j.mu.Lock()
+			if j.broken == nil { // what comes after Close is lost
+				j.broken = errClosed
+			}
+			j.room.Broadcast()
+			j.mu.Unlock()
+			return
+		case <-j.wake:
+		}
+		j.gather()
+		j.flushLogged()
+	}
+}
+
+// gather waits for more to write.
+func (j *Journal) gather() {
+	timer := time.NewTimer(writePause)
+	defer timer.Stop()
+	for {
+		j.mu.Lock()
+		many := j.count >= hurry
+		j.mu.Unlock()
+		if many {
+			return
+		}
+		select {
+		case <-timer.C:
+			return
+		case <-j.quit:
+			return
+		case <-j.wake:
+		}
+	}
+}
+
+func (j *Journal) flushLogged() {
+	if err := j.Flush(); err != nil {
+		j.log.Error("changes of names are not in the journal: they will not come back if the store loses them", "file", j.path, "err", err)
+	}
+}
+
+// Flush writes what was handed over before the call; it is on disk then.
+func (j *Journal) Flush() error {
+	j.flushing.Lock()
+	defer j.flushing.Unlock()
+	j.mu.Lock()
+	batch := j.pending
+	j.pending, j.count = nil, 0
+	j.room.Broadcast()
+	j.mu.Unlock()
+	if len(batch) == 0 {
+		return nil
+	}
+	return j.guard(func() error {
+		return j.db.Update(func(tx *bolt.Tx) error { return j.write(tx, batch) })
+	})
+}
+
+// batchWriter is one transaction.
+type batchWriter struct {
+	j                        *Journal
+	epochs, names, dirs, own *bolt.Bucket
+	now                      int64
+}
+
+func (j *Journal) write(tx *bolt.Tx, batch []change) error {
+	w := &batchWriter{
+		j: j, epochs: tx.Bucket(bucketEpochs), names: tx.Bucket(bucketNames),
+		dirs: tx.Bucket(bucketDirs), own: tx.Bucket(bucketSelf), now: time.Now().Unix(),
+	}
+	for i := range batch {
+		if err := w.change(&batch[i]); err != nil {
+			return err
+		}
+	}
+	return tx.Bucket(bucketState).Put(keyRecent, j.encodeRecent())
+}
+
+func (w *batchWriter) change(c *change) error {
+	switch {
+	case c.forget != nil:
+		return w.forget(c)
+	case c.way != nil:
+		return w.way(c)
+	}
+	epoch, err := w.j.number(w.epochs, c.at.Epoch)
+	if err != nil {
+		return err
+	}
+	w.j.noteRecent(c.dir, c.at)
+	// What is written goes first: a directory that is renamed has its new
+	// name before it loses the old one.
+	for _, removed := range []bool{false, true} {
+		for _, s := range c.sets {
+			if (s.Value == nil) != removed {
+				continue
+			}
+			if err := w.set(c.dir, record{epoch: epoch, version: c.at.Version}, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *batchWriter) set(dir meta.InodeID, r record, s meta.Set) error {
+	switch {
+	case s.Field == meta.SelfField:
+		return w.self(dir, s.Value)
+	case meta.CheckName(s.Field) != nil: // no name: a decision about a move
+		return nil
+	case s.Value == nil:
+		r.kind, r.at = kindTombstone, w.now
+	default:
+		r.kind, r.entry = kindEntry, s.Value
+	}
+	key := nameKey(dir, s.Field)
+	if old := w.names.Get(key); old != nil {
+		if was, err := decodeRecord(old); err == nil && r.before(was) {
+			return nil // two changes of one name came in the wrong order
+		}
+	}
+	if r.kind == kindEntry {
+		e, err := unmarshalEntry(s.Field, s.Value, 0)
+		if err != nil {
+			return err
+		}
+		if e.Kind == meta.KindDir {
+			v := way{epoch: r.epoch, version: r.version, parent: dir, name: s.Field, entry: s.Value}
+			if err := w.putWay(e.Inode, v); err != nil {
+				return err
+			}
+		}
+	}
+	return w.names.Put(key, r.encode())
+}
+
+// self takes a change of a directory's own record: one that is removed was
+// empty, and never comes back.
+func (w *batchWriter) self(dir meta.InodeID, value []byte) error {
+	if value != nil {
+		if _, dead, err := meta.UnmarshalDir(dir, value); err != nil || !dead {
+			return w.own.Put(dirKey(dir), value)
+		}
+	}
+	key := dirKey(dir)
+	if err := w.own.Delete(key); err != nil {
+		return err
+	}
+	if err := w.dirs.Delete(key); err != nil {
+		return err
+	}
+	c := w.names.Cursor()
+	for k, _ := c.Seek(key); k != nil && bytes.HasPrefix(k, key); k, _ = c.Seek(key) {
+		if err := c.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *batchWriter) way(c *change) error {
+	epoch, err := w.j.number(w.epochs, c.at.Epoch)
+	if err != nil {
+		return err
+	}
+	b, err := meta.MarshalEntry(*c.way, nil)
+	if err != nil {
+		return err
+	}
+	return w.putWay(c.dir, way{epoch: epoch, version: c.at.Version, parent: c.parent, name: c.way.Name, entry: b})
+}
+
+func (w *batchWriter) putWay(id meta.InodeID, v way) error {
+	if old := w.dirs.Get(dirKey(id)); old != nil {
+		was, err := decodeWay(old)
+		if err == nil && (record{epoch: v.epoch, version: v.version}).before(record{epoch: was.epoch, version: was.version}) {
+			return nil
+		}
+	}
+	return w.dirs.Put(dirKey(id), v.encode())
+}
+
+func (w *batchWriter) forget(c *change) error {
+	for i, s := range c.sets {
+		key := nameKey(c.dir, s.Field)
+		was, err := decodeRecord(w.names.Get(key))
+		if err != nil || w.j.byNumber[was.epoch] != c.forget[i].Epoch || was.version != c.forget[i].Version {
+			continue
+		}
+		if err := w.names.Delete(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
