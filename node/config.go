@@ -15,6 +15,7 @@ import (
 
 	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/node/staging"
 )
 
 // Defaults of Config, as the command line states them.
@@ -27,6 +28,9 @@ const (
 	DefaultMetaTimeout = 5 * time.Second
 	DefaultNodeTTL     = 10 * time.Second
 )
+
+// DefaultPrivate are the patterns of the names that are not published.
+func DefaultPrivate() []string { return staging.DefaultPrivate() }
 
 // Config is all that a node is told. Zero values mean the defaults above.
 type Config struct {
@@ -44,8 +48,9 @@ type Config struct {
 	Name          string        // shown to people; empty: the host's name
 	Zone          string        // nodes of one zone are near each other
 	ReadOnly      bool
-	Insecure      bool  // allow listening beyond loopback without TLS
-	ChunkSize     int64 // bytes, for what this node registers; 0: the cluster's
+	Private       []string // patterns of the names that are not published; nil: the default, one empty pattern: none
+	Insecure      bool     // allow listening beyond loopback without TLS
+	ChunkSize     int64    // bytes, for what this node registers; 0: the cluster's
 	Consistency   string
 	Prefetch      string // auto or off
 	Passthrough   string // auto or off
@@ -66,6 +71,9 @@ func (c Config) withDefaults() (Config, error) {
 	set(&c.Consistency, DefaultConsistency)
 	set(&c.Prefetch, DefaultPrefetch)
 	set(&c.Passthrough, DefaultPassthrough)
+	if c.Private == nil {
+		c.Private = staging.DefaultPrivate()
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -122,6 +130,9 @@ func (c Config) Validate() error {
 		if e.got != "" && e.got != e.one && e.got != e.two {
 			return fmt.Errorf("%s %q: want %s or %s", e.flag, e.got, e.one, e.two)
 		}
+	}
+	if err := staging.CheckPrivate(c.Private); err != nil {
+		return fmt.Errorf("--private-glob: %w", err)
 	}
 	if c.ChunkSize != 0 {
 		if err := CheckChunkSize(c.ChunkSize); err != nil {

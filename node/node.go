@@ -15,6 +15,7 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/staging"
 	"github.com/p2pfs/p2pfs/rdma"
 )
 
@@ -42,6 +43,7 @@ type Node struct {
 	binder   *binder
 	mount    *fs.FS
 	mounted  atomic.Pointer[fs.FS] // the same, for parts that started before it
+	staging  atomic.Pointer[staging.Area]
 
 	controlListener net.Listener
 	httpListener    net.Listener

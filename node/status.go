@@ -36,6 +36,8 @@ func (n *Node) status() *nodepb.StatusReply {
 		Counters: n.counters(),
 		Warnings: n.warnings(),
 	}
+	st := n.staging.Load().Stats()
+	r.Staging = &nodepb.StatusReply_Staging{Files: int64(st.Files), Bytes: st.Bytes, Failed: int64(st.Failed)}
 	if vs.Err != nil {
 		r.Meta.Error = vs.Err.Error()
 	}
@@ -48,6 +50,7 @@ func (n *Node) status() *nodepb.StatusReply {
 // counters are the figures that only grow, by name.
 func (n *Node) counters() map[string]uint64 {
 	ts, es, cs, ms := n.traffic.Stats(), n.engine.Stats(), n.cache.Stats(), n.mount.Stats()
+	ps := n.staging.Load().Stats()
 	return map[string]uint64{
 		"received_bytes":     ts.ReceivedBytes,
 		"sent_bytes":         ts.SentBytes,
@@ -67,6 +70,9 @@ func (n *Node) counters() map[string]uint64 {
 		"passthrough_opens":  ms.PassthroughOpens,
 		"handovers":          ms.Handovers,
 		"meta_stale_answers": n.view.State().Stale,
+		"publishes":          ps.Publishes,
+		"publish_failures":   ps.Failures,
+		"published_bytes":    ps.PublishedBytes,
 	}
 }
 
@@ -84,11 +90,15 @@ func (n *Node) warnings() []string {
 	if vs := n.view.State(); vs.Err != nil {
 		out = append(out, fmt.Sprintf("metadata store %s: %v", n.storage.redacted, vs.Err))
 	}
+	if u := n.unpublished(); u != "" {
+		out = append(out, u)
+	}
 	return out
 }
 
 // gauges are the figures that go up and down.
 func (n *Node) gauges() map[string]float64 {
+	st := n.staging.Load().Stats()
 	cs, ms := n.cache.Stats(), n.mount.Stats()
 	up := 0.0
 	if n.view.State().Err == nil {
@@ -100,6 +110,9 @@ func (n *Node) gauges() map[string]float64 {
 		"open_files":       float64(ms.OpenFiles),
 		"inodes":           float64(ms.Inodes),
 		"meta_up":          up,
+		"staged_files":     float64(st.Files),
+		"staged_bytes":     float64(st.Bytes),
+		"unpublished":      float64(st.Failed),
 	}
 }
 
@@ -151,6 +164,7 @@ const statusPage = `<!doctype html>
 <tr><td>mounted at<td>{{printf "%s" .Mount.Mountpoint}}
 <tr><td>passthrough<td>{{.Mount.Passthrough}} {{.Mount.PassthroughReason}}
 <tr><td>metadata store<td>{{.Meta.Url}}: {{.Meta.State}}
+<tr><td>not published<td>{{.Staging.Files}} files, {{.Staging.Bytes}} bytes; {{.Staging.Failed}} wait for p2pfs recover
 <tr><td>cluster<td>{{.Meta.Cluster}}
 <tr><td>cache<td>{{.Cache.UsedBytes}} bytes in {{.Cache.Objects}} objects, {{.Cache.InPlace}} registered in place
 </table>

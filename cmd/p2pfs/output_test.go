@@ -63,7 +63,7 @@ zone            rack1
 reached at      10.0.0.1:7070
 metadata        etcd://127.0.0.1:2379 (ok, inside this node)
 cluster         c1
-mounted at      /mnt/models (files come by register, consistency open, 1 open file)
+mounted at      /mnt/models (consistency open, 1 open file)
 passthrough     on
 cache           3 GiB used, of 10 GiB; 4 objects: 3 complete, 1 registered in place
                 /c: 3 GiB, ok

@@ -34,6 +34,7 @@ type statusJSON struct {
 	Meta     metaJSON          `json:"meta"`
 	Mount    mountJSON         `json:"mount"`
 	Cache    cacheJSON         `json:"cache"`
+	Staging  stagingJSON       `json:"staging"`
 	Counters map[string]uint64 `json:"counters"`
 	Warnings []string          `json:"warnings"`
 }
@@ -78,6 +79,13 @@ type cacheJSON struct {
 	Roots          []rootJSON `json:"roots"`
 }
 
+// stagingJSON is what was written here and is not published.
+type stagingJSON struct {
+	Files  int64 `json:"files"`
+	Bytes  int64 `json:"bytes"`
+	Failed int64 `json:"failed"` // of those, files that wait for recover
+}
+
 type rootJSON struct {
 	Dir       string `json:"dir"`
 	DirBase64 string `json:"dir_base64,omitempty"`
@@ -104,6 +112,9 @@ func newStatusJSON(r *nodepb.StatusReply) statusJSON {
 		Cache: cacheJSON{
 			UsedBytes: c.GetUsedBytes(), LimitBytes: c.GetLimitBytes(), FreeSpaceBytes: c.GetFreeSpaceBytes(),
 			Objects: c.GetObjects(), Complete: c.GetComplete(), InPlace: c.GetInPlace(), Roots: []rootJSON{},
+		},
+		Staging: stagingJSON{
+			Files: r.GetStaging().GetFiles(), Bytes: r.GetStaging().GetBytes(), Failed: r.GetStaging().GetFailed(),
 		},
 		Counters: notNil(r.GetCounters()),
 		Warnings: append([]string{}, r.GetWarnings()...),
@@ -153,11 +164,11 @@ func (a *app) printStatus(s statusJSON) error {
 		row("", "%s", s.Meta.Error)
 	}
 	row("cluster", "%s", s.Meta.Cluster)
-	access := "files come by register"
+	access := ""
 	if s.Mount.ReadOnly {
-		access = "read-only"
+		access = "read-only, "
 	}
-	row("mounted at", "%s (%s, consistency %s, %s)", a.shown(s.Mount.Mountpoint), access, s.Mount.Consistency, plural(s.Mount.OpenFiles, "open file"))
+	row("mounted at", "%s (%sconsistency %s, %s)", a.shown(s.Mount.Mountpoint), access, s.Mount.Consistency, plural(s.Mount.OpenFiles, "open file"))
 	row("passthrough", "%s", reason(s.Mount.Passthrough, s.Mount.PassthroughReason))
 	limit := "no limit"
 	if s.Cache.LimitBytes > 0 {
@@ -167,6 +178,9 @@ func (a *app) printStatus(s statusJSON) error {
 		formatSize(s.Cache.UsedBytes), limit, plural(s.Cache.Objects, "object"), s.Cache.Complete, s.Cache.InPlace)
 	for _, root := range s.Cache.Roots {
 		row("", "%s: %s, %s", a.shown(root.Dir), formatSize(root.UsedBytes), root.State)
+	}
+	if s.Staging.Files > 0 {
+		row("not published", "%s, %s; %d for p2pfs recover", plural(s.Staging.Files, "file"), formatSize(s.Staging.Bytes), s.Staging.Failed)
 	}
 	row("received", "%s from other nodes", formatSize(int64(s.Counters["received_bytes"])))
 	row("sent", "%s to other nodes", formatSize(int64(s.Counters["sent_bytes"])))

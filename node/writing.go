@@ -1,0 +1,73 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/fs"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/staging"
+)
+
+// startStaging makes the write side of the mount. It is there for a mount that
+// is read-only, too: what an earlier run left must stay, and can be recovered.
+func (n *Node) startStaging(_, life context.Context) error {
+	a, err := staging.New(staging.Config{
+		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: n.view,
+		Open: (&objectBytes{cache: n.cache, engine: n.engine}).Open, ChunkSize: n.chunkSize,
+		Private: n.cfg.Private, Timeout: DefaultMetaTimeout, Log: n.log,
+		Changed: func(dir meta.InodeID, name string) {
+			if m := n.mounted.Load(); m != nil {
+				m.Changed(dir, name, false)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	n.staging.Store(a)
+	n.onClose("the files that were being written", plain(a.Close))
+	n.goRun(life, "files left by an earlier run", a.Run)
+	return nil
+}
+
+// withdraw takes back this node's provider record of a set, unless files are
+// being published into it.
+func (n *Node) withdraw(ctx context.Context, set chunk.SetID) error {
+	if a := n.staging.Load(); a != nil && a.Keeps(set) {
+		return nil
+	}
+	return n.registry.withdraw(ctx, set)
+}
+
+// learned takes in a change of names that the view tells of.
+func (n *Node) learned(c meta.Change) {
+	if a := n.staging.Load(); a != nil {
+		a.Learned(c.Dir, c.Name)
+	}
+	if m := n.mounted.Load(); m != nil {
+		m.Changed(c.Dir, c.Name, c.Gap)
+	}
+}
+
+// mountConfig says what is mounted and how.
+func (n *Node) mountConfig() fs.Config {
+	a := n.staging.Load()
+	return fs.Config{
+		Mountpoint: n.cfg.Mountpoint, Names: a.Names(), Changes: a, Bytes: &objectBytes{cache: n.cache, engine: n.engine},
+		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
+		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0, ReadOnly: n.cfg.ReadOnly,
+		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Log: n.log,
+	}
+}
+
+// unpublished describes what waits to be recovered, for people; empty: nothing
+// does.
+func (n *Node) unpublished() string {
+	if s := n.staging.Load().Stats(); s.Failed > 0 {
+		return fmt.Sprintf("%d files were written here and not published: see p2pfs recover", s.Failed)
+	}
+	return ""
+}
