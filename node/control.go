@@ -55,6 +55,10 @@ func controlError(err error) error {
 		code = codes.PermissionDenied
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
+	case errors.Is(err, errLastCopy):
+		code = codes.FailedPrecondition
+	case errors.Is(err, chunk.ErrNoSpace):
+		code = codes.ResourceExhausted
 	case errors.Is(err, chunk.ErrNoProvider), errors.Is(err, chunk.ErrStalled):
 		code = codes.Unavailable
 	}
@@ -72,7 +76,11 @@ func (c *control) Register(req *nodepb.RegisterRequest, stream grpc.ServerStream
 
 // Unregister implements the control service.
 func (c *control) Unregister(ctx context.Context, req *nodepb.PathRequest) (*nodepb.UnregisterReply, error) {
-	files, err := c.node.unregister(ctx, string(req.Path), req.Force)
+	give := c.node.unregister
+	if req.KeepName {
+		give = c.node.release
+	}
+	files, err := give(ctx, string(req.Path), req.Force)
 	return &nodepb.UnregisterReply{Files: files}, controlError(err)
 }
 
@@ -83,7 +91,7 @@ func (c *control) Get(req *nodepb.PathRequest, stream grpc.ServerStreamingServer
 
 // Drop implements the control service.
 func (c *control) Drop(ctx context.Context, req *nodepb.PathRequest) (*nodepb.DropReply, error) {
-	r, err := c.node.drop(ctx, string(req.Path))
+	r, err := c.node.drop(ctx, string(req.Path), req.Force)
 	return r, controlError(err)
 }
 
@@ -104,18 +112,15 @@ func (c *control) Status(context.Context, *nodepb.StatusRequest) (*nodepb.Status
 }
 
 // Peers implements the control service.
-func (c *control) Peers(ctx context.Context, _ *nodepb.PeersRequest) (*nodepb.PeersReply, error) {
-	r, err := c.node.peerList(ctx)
+func (c *control) Peers(ctx context.Context, req *nodepb.PeersRequest) (*nodepb.PeersReply, error) {
+	r, err := c.node.peerList(ctx, req.All)
 	return r, controlError(err)
 }
 
-// Recover implements the control service.
-func (c *control) Recover(req *nodepb.RecoverRequest, stream grpc.ServerStreamingServer[nodepb.RecoverReply]) error {
-	who, err := callerFrom(stream.Context())
-	if err != nil {
-		return status.Error(codes.Unauthenticated, err.Error())
-	}
-	return controlError(c.node.recover(stream.Context(), who, req, stream.Send))
+// Collect implements the control service.
+func (c *control) Collect(ctx context.Context, req *nodepb.CollectRequest) (*nodepb.CollectReply, error) {
+	r, err := c.node.collect(ctx, req.DryRun)
+	return r, controlError(err)
 }
 
 // Unmount implements the control service: it replies when the mount is gone;

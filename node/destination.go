@@ -16,38 +16,64 @@ type target struct {
 	taken *meta.Entry // what has the name now; nil: nothing
 }
 
-// destination finds where a source named name goes, as cp -r does, and makes
+// destHow says how a destination is meant.
+type destHow int
+
+const (
+	destUnclear destHow = iota // a new name, or a directory to put the source into
+	destIsDir                  // a directory to put the source into
+	destIsName                 // the name of the source itself
+)
+
+// destination finds where something named name goes, as cp -r does, and makes
 // the directories that are missing.
 func (n *Node) destination(ctx context.Context, dest, name string, isDir bool) (target, error) {
+	how := destUnclear
+	if isDir {
+		how = destIsDir
+	}
+	return n.destinationOf(ctx, dest, scanned{name: name, kind: meta.KindFile}, how)
+}
+
+// destinationOf is destination for a source that is registered. One difference: a tree whose own name DEST has
+// already is that tree, and is not put into itself.
+func (n *Node) destinationOf(ctx context.Context, dest string, source scanned, how destHow) (target, error) {
+	name := source.name
 	at, err := resolve(ctx, n.view, dest)
 	if errors.Is(err, meta.ErrNotFound) {
 		parts, perr := splitPath(dest)
 		if perr != nil {
 			return target{}, perr
 		}
-		if !isDir {
+		if how != destIsDir {
 			name = parts[len(parts)-1]
 			parts = parts[:len(parts)-1]
 		}
 		dir, err := n.mkdirAll(ctx, parts)
 		return target{dir: dir, name: name}, err
 	}
+	root := at.dir == 0
 	switch {
 	case err != nil:
 		return target{}, err
-	case at.entry.Kind != meta.KindDir && isDir:
-		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
-	case at.entry.Kind != meta.KindDir:
+	case how == destIsName && root:
+		return target{}, errors.New("the mountpoint itself cannot be what is registered; name something under it")
+	case how == destIsName, at.entry.Kind != meta.KindDir && how != destIsDir:
 		return target{dir: at.dir, name: at.entry.Name, taken: &at.entry}, nil
+	case at.entry.Kind != meta.KindDir:
+		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
 	}
 	to := target{dir: at.entry.Inode, name: name}
 	e, err := n.view.Confirm(ctx, to.dir, name)
-	if err == nil {
+	switch {
+	case err == nil:
 		to.taken = &e
-	} else if errors.Is(err, meta.ErrNotFound) {
-		err = nil
+	case !errors.Is(err, meta.ErrNotFound):
+		return target{}, err
+	case how == destUnclear && !root && source.kind == meta.KindDir && at.entry.Name == name:
+		return target{dir: at.dir, name: name, taken: &at.entry}, nil
 	}
-	return to, err
+	return to, nil
 }
 
 // mkdirAll makes the directories of a path that are missing.

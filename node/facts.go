@@ -27,6 +27,7 @@ type facts struct {
 	peers   *peers
 	locate  func(context.Context, chunk.SetID) ([]chunk.Provider, error)
 	self    chunk.NodeID
+	own     holdings // what is here
 	timeout time.Duration
 
 	mu      sync.Mutex
@@ -106,7 +107,7 @@ func (f *facts) askKeepers(ctx context.Context, o chunk.Object, block int, b *bo
 		if !p.Keeper || p.Node == f.self {
 			continue
 		}
-		got, err := f.peers.sums(ctx, p.Peer, o, first, count)
+		got, err := f.peers.sums(ctx, p.Peer, o, first, count, false)
 		if err != nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/nodepb"
 )
@@ -38,7 +39,56 @@ func (n *Node) get(ctx context.Context, p string, tell func(*nodepb.Progress) er
 	if err != nil {
 		return err
 	}
+	if err := n.fits(ctx, g); err != nil {
+		return err
+	}
 	return g.run(ctx)
+}
+
+// fits refuses at once what the cache cannot hold, whatever it gave up for it.
+// chunk.ErrNoSpace.
+func (n *Node) fits(ctx context.Context, g *getting) error {
+	total, one, err := n.cache.Room(ctx)
+	if err != nil {
+		return err
+	}
+	var need, here int64
+	for i, e := range g.files {
+		if e.Size == 0 {
+			continue
+		}
+		info, ok := n.cache.Stat(e.Object.ID)
+		if ok && info.Complete && (info.InPlace || info.Keeper) {
+			continue
+		}
+		missing := e.Size
+		if ok { // what is here is not to be given up for the rest
+			missing -= info.LocalBytes
+			here += info.LocalBytes
+		}
+		if e.Object.Sparse && missing > 0 {
+			missing -= n.zeroBytes(ctx, e)
+		}
+		if missing > one {
+			return fmt.Errorf("%q needs %d bytes of the cache, which has room for %d: %w; give the node more (--cache-size, --free-space), or read the file without keeping it, as 'p2pfs get -o' does", "/"+g.paths[i], missing, one, chunk.ErrNoSpace)
+		}
+		need += max(missing, 0)
+	}
+	if room := max(total-here, 0); need > room {
+		return fmt.Errorf("these files need %d more bytes of the cache, which has room for %d beside what is here of them: %w; give the node more (--cache-size, --free-space), or get fewer of them", need, room, chunk.ErrNoSpace)
+	}
+	return nil
+}
+
+// zeroBytes returns how much of a file takes no room; 0 if nobody knows.
+func (n *Node) zeroBytes(ctx context.Context, e meta.Entry) int64 {
+	ctx, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	defer cancel()
+	zeros, err := n.catalog.Zeros(ctx, e.Object)
+	if err != nil {
+		return 0
+	}
+	return int64(zeros.Count()) * e.Object.BlockSize
 }
 
 // getOne fetches one file. have is told how many bytes are here, perhaps from

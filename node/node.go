@@ -15,7 +15,6 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
-	"github.com/p2pfs/p2pfs/node/staging"
 	"github.com/p2pfs/p2pfs/rdma"
 )
 
@@ -41,9 +40,21 @@ type Node struct {
 	peers    *peers
 	registry *registry
 	binder   *binder
+	facts    *facts
+	source   *sources
 	mount    *fs.FS
 	mounted  atomic.Pointer[fs.FS] // the same, for parts that started before it
-	staging  atomic.Pointer[staging.Area]
+
+	leaving    leaving
+	interest   interest
+	collection *collection
+	rest       *rest
+	roll       roll
+	// publishes says that an object is being published: it has no name yet.
+	// usesSet says that objects are published into a set, or may be soon. Nil:
+	// nothing is written here.
+	publishes func(chunk.ObjectID) bool
+	usesSet   func(chunk.SetID) bool
 
 	controlListener net.Listener
 	httpListener    net.Listener

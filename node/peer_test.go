@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,6 +24,23 @@ type shelf struct {
 	have   chunk.Bitmap
 	sums   map[int]uint32
 	keeper bool
+	bound  []int // by Bind
+	kept   chan chunk.ObjectID
+	refuse error // of Keep
+}
+
+func (s *shelf) Bind(_ context.Context, _ chunk.ObjectID, block int) error {
+	s.bound = append(s.bound, block)
+	s.sums[block] = uint32(11 * block)
+	return nil
+}
+
+func (s *shelf) Keep(_ context.Context, id chunk.ObjectID, set chunk.SetID, size int64) error {
+	if s.refuse != nil {
+		return s.refuse
+	}
+	s.kept <- id
+	return nil
 }
 
 func (s *shelf) Held(id chunk.ObjectID) (chunk.Held, bool, bool) { return s, s.keeper, id == s.id }
@@ -52,17 +70,20 @@ type pair struct {
 	object chunk.Object
 	peer   chunk.Peer
 	asker  *peers
+
+	service *peerService
 }
 
 func newPair(t *testing.T) *pair {
 	o := chunk.Object{ID: chunk.NewObjectID(), Size: 20 * 4096, ChunkSize: 4 * 4096, BlockSize: 4096}
-	sh := &shelf{id: o.ID, have: chunk.NewBitmap(o.Blocks()), sums: map[int]uint32{3: 33, 4: 44}, keeper: true}
+	sh := &shelf{id: o.ID, have: chunk.NewBitmap(o.Blocks()), sums: map[int]uint32{3: 33, 4: 44}, keeper: true, kept: make(chan chunk.ObjectID, 1)}
 	creds := rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32), Self: chunk.NewNodeID(), Incarnation: 7}
 	auth, err := rdma.NewAuth(creds)
 	require.NoError(t, err)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	srv := newServer(lis, http.NotFoundHandler(), newPeerServer(auth, &peerService{name: "s", holdings: sh}), slog.New(slog.DiscardHandler))
+	service := &peerService{name: "s", holdings: sh, interest: &interest{}}
+	srv := newServer(lis, http.NotFoundHandler(), newPeerServer(auth, service), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(ctx) }()
@@ -77,7 +98,7 @@ func newPair(t *testing.T) *pair {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	return &pair{shelf: sh, object: o, asker: asker, peer: chunk.Peer{
+	return &pair{service: service, shelf: sh, object: o, asker: asker, peer: chunk.Peer{
 		Node: creds.Self, Incarnation: creds.Incarnation, Name: "s", Addrs: map[string]string{"tcp": lis.Addr().String()},
 	}}
 }
@@ -136,7 +157,7 @@ func TestFollowErrors(t *testing.T) {
 func TestSums(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	got, err := p.asker.sums(t.Context(), p.peer, p.object, 1, 10)
+	got, err := p.asker.sums(t.Context(), p.peer, p.object, 1, 10, false)
 	require.NoError(t, err)
 	require.Equal(t, map[int]uint32{3: 33, 4: 44}, got)
 }
@@ -183,7 +204,7 @@ func TestForgedCallsAreRefused(t *testing.T) {
 				t.Error("a forged call was told of an object")
 				return false
 			}), tt.want)
-			_, err := asker.sums(t.Context(), p.peer, p.object, 1, 10)
+			_, err := asker.sums(t.Context(), p.peer, p.object, 1, 10, false)
 			require.ErrorIs(t, err, tt.want)
 			c, err := asker.client(p.peer)
 			require.NoError(t, err)
@@ -198,4 +219,59 @@ func flipFirst(token string) string {
 		return "1" + token[1:]
 	}
 	return "0" + token[1:]
+}
+
+func TestSumsAreBoundWhenAskedTo(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.shelf.add(3)
+	p.shelf.add(6)
+	got, err := p.asker.sums(t.Context(), p.peer, p.object, 1, 10, true)
+	require.NoError(t, err)
+	require.Equal(t, map[int]uint32{3: 33, 4: 44, 6: 66}, got)
+	require.Equal(t, []int{6}, p.shelf.bound, "only what is here and has no sum is read")
+}
+
+// K2
+func TestKeepAnswersWhenTheOtherKeeps(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	require.NoError(t, p.asker.keep(t.Context(), p.peer, p.object))
+	require.Equal(t, p.object.ID, <-p.shelf.kept)
+	p.shelf.refuse = fmt.Errorf("half of it: %w", chunk.ErrNotHeld)
+	require.ErrorIs(t, p.asker.keep(t.Context(), p.peer, p.object), chunk.ErrNotHeld)
+	p.shelf.refuse = errLeaving
+	err := p.asker.keep(t.Context(), p.peer, p.object)
+	require.ErrorContains(t, err, errLeaving.Error())
+	require.NotErrorIs(t, err, chunk.ErrNotHeld)
+}
+
+// K2
+func TestTwoKeepersDoNotRelyOnEachOther(t *testing.T) {
+	t.Parallel()
+	var l leaving
+	id := chunk.NewObjectID()
+	end := l.begin(id)
+	again := l.begin(id)
+	require.ErrorIs(t, ownHoldings{&Node{leaving: leaving{count: l.count}}}.Keep(t.Context(), id, chunk.NewSetID(), 1), errLeaving)
+	again()
+	require.True(t, l.has(id))
+	end()
+	require.False(t, l.has(id))
+}
+
+func TestFollowersCountAsInterest(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	var i interest
+	p.service.interest = &i
+	for p.shelf.add(0); !p.shelf.Complete(); p.shelf.add(p.shelf.Have().Count()) {
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.asker.attend(ctx, p.peer, p.object) }()
+	require.Eventually(t, func() bool { return i.has(p.object.ID) }, 10*time.Second, time.Millisecond)
+	cancel()
+	require.Error(t, <-done)
+	require.Eventually(t, func() bool { return !i.has(p.object.ID) }, 10*time.Second, time.Millisecond)
 }

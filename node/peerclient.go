@@ -24,6 +24,11 @@ const (
 	peerConns = 128
 	// helloTimeout bounds one short call to another node.
 	helloTimeout = 2 * time.Second
+	// bindTimeout bounds the reading of bindBytes by another node.
+	bindTimeout = 30 * time.Second
+	// keepTimeout bounds one change of who keeps an object: a sync of its
+	// files and a change of the store.
+	keepTimeout = 15 * time.Second
 )
 
 // peers talks to the peer service of other nodes. Safe for concurrent use.
@@ -149,15 +154,20 @@ func availability(o chunk.Object, m *nodepb.Availability, first bool) (chunk.Ava
 	return news, nil
 }
 
-// sums asks a keeper for the checksums of count blocks from first.
-func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first, count int) (map[int]uint32, error) {
+// sums asks a node for the checksums of count blocks from first. With bind, it
+// reads the blocks that have none.
+func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first, count int, bind bool) (map[int]uint32, error) {
 	c, err := p.client(from)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(p.outgoing(ctx, from), helloTimeout)
+	limit := helloTimeout
+	if bind {
+		limit = bindTimeout
+	}
+	ctx, cancel := context.WithTimeout(p.outgoing(ctx, from), limit)
 	defer cancel()
-	r, err := c.Sums(ctx, &nodepb.SumsRequest{Object: o.ID[:], First: int32(first), Count: int32(count)})
+	r, err := c.Sums(ctx, &nodepb.SumsRequest{Object: o.ID[:], First: int32(first), Count: int32(count), Bind: bind})
 	if err != nil {
 		return nil, peerError(from, err)
 	}
@@ -172,6 +182,27 @@ func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first
 		}
 	}
 	return out, nil
+}
+
+// keep asks a node to be a keeper of an object; it is one when the answer is
+// nil. chunk.ErrNotHeld: not all of it is there.
+func (p *peers) keep(ctx context.Context, from chunk.Peer, o chunk.Object) error {
+	c, err := p.client(from)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(p.outgoing(ctx, from), keepTimeout)
+	defer cancel()
+	if _, err := c.Keep(ctx, &nodepb.KeepRequest{Object: o.ID[:], Set: o.Set[:], Size: o.Size}); err != nil {
+		return peerError(from, err)
+	}
+	return nil
+}
+
+// attend tells a node, until ctx ends, that what it holds of an object is
+// wanted here. It returns early only when the node is gone or holds nothing.
+func (p *peers) attend(ctx context.Context, from chunk.Peer, o chunk.Object) error {
+	return p.Follow(ctx, from, o, func(chunk.Availability) bool { return true })
 }
 
 // holds asks a peer once how many blocks of an object it holds.

@@ -27,6 +27,11 @@ type holdings interface {
 	// Held returns the local map of an object and whether this node keeps
 	// it; false if nothing of it is here.
 	Held(chunk.ObjectID) (held chunk.Held, keeper, ok bool)
+	// Bind makes a block that is here have a sum: it is read if need be.
+	Bind(ctx context.Context, id chunk.ObjectID, block int) error
+	// Keep makes this node a keeper of an object of which all is here.
+	// chunk.ErrNotHeld; errLeaving: it is giving its own copy up.
+	Keep(ctx context.Context, id chunk.ObjectID, set chunk.SetID, size int64) error
 }
 
 // peerService answers other nodes beside the blocks themselves.
@@ -34,6 +39,7 @@ type peerService struct {
 	nodepb.UnimplementedPeerServer
 	name     string
 	holdings holdings
+	interest *interest // of those who follow
 }
 
 // Hello agrees on a protocol version.
@@ -55,6 +61,7 @@ func (s *peerService) Follow(r *nodepb.FollowRequest, stream grpc.ServerStreamin
 	if !ok {
 		return status.Errorf(codes.NotFound, "object %s is not here", id)
 	}
+	defer s.interest.add(id)()
 	told := held.Have()
 	if int64(told.Len()) != r.Blocks {
 		return status.Errorf(codes.InvalidArgument, "object %s has %d blocks, not %d", id, told.Len(), r.Blocks)
@@ -97,8 +104,9 @@ func newBlocks(told, now chunk.Bitmap) (added []int32) {
 	return added
 }
 
-// Sums returns the checksums this node has bound.
-func (s *peerService) Sums(_ context.Context, r *nodepb.SumsRequest) (*nodepb.SumsReply, error) {
+// Sums returns the checksums this node has bound, and binds those that are
+// missing if it is asked to.
+func (s *peerService) Sums(ctx context.Context, r *nodepb.SumsRequest) (*nodepb.SumsReply, error) {
 	id, err := chunk.ObjectIDFrom(r.Object)
 	if err != nil || r.Count < 0 || r.Count > maxSums || r.First < 0 {
 		return nil, status.Error(codes.InvalidArgument, "malformed request for checksums")
@@ -110,12 +118,49 @@ func (s *peerService) Sums(_ context.Context, r *nodepb.SumsRequest) (*nodepb.Su
 	known := chunk.NewBitmap(int(r.Count))
 	sums := make([]uint32, r.Count)
 	for i := range int(r.Count) {
-		if sum, ok := held.Sum(int(r.First) + i); ok {
+		block := int(r.First) + i
+		sum, ok := held.Sum(block)
+		if !ok && r.Bind && held.Has(block) {
+			if err := s.holdings.Bind(ctx, id, block); err != nil {
+				return nil, bindStatus(err)
+			}
+			sum, ok = held.Sum(block)
+		}
+		if ok {
 			known.Set(i)
 			sums[i] = sum
 		}
 	}
 	return &nodepb.SumsReply{Known: known.Bytes(), Sums: sums}, nil
+}
+
+// bindStatus says why a block could not be bound.
+func bindStatus(err error) error {
+	if errors.Is(err, chunk.ErrNotHeld) || errors.Is(err, chunk.ErrSourceChanged) {
+		return status.Error(codes.NotFound, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// Keep makes this node a keeper.
+func (s *peerService) Keep(ctx context.Context, r *nodepb.KeepRequest) (*nodepb.KeepReply, error) {
+	id, err := chunk.ObjectIDFrom(r.Object)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	set, err := chunk.SetIDFrom(r.Set)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	switch err := s.holdings.Keep(ctx, id, set, r.Size); {
+	case errors.Is(err, chunk.ErrNotHeld):
+		return nil, status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, errLeaving):
+		return nil, status.Error(codes.Aborted, err.Error())
+	case err != nil:
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return &nodepb.KeepReply{}, nil
 }
 
 // verifyCall checks the identity of a call between nodes before it is served.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/p2pfs/p2pfs/cache"
@@ -17,45 +19,38 @@ import (
 // flushFiles is how many files are recorded together.
 const flushFiles = 2000
 
-// registration is one run of register: everything it makes is one set. The
-// order is that of publishing: the local record that serves the bytes, the
-// object records, the provider, and the names last, the top name of a tree
+// registration is one run of register: everything new that it makes is one
+// set. The order is that of publishing: the local record that serves the bytes,
+// the object records, the provider, and the names last, the top name of a tree
 // after everything under it, so that a tree appears whole or not at all.
 type registration struct {
-	node   *Node
-	caller caller
-	scan   scanner
-	tell   func(*nodepb.Progress) error
+	node    *Node
+	caller  caller
+	scan    scanner
+	replace bool
+	tell    func(*nodepb.Progress) error
 
+	mu       sync.Mutex // held while tell is called, and for progress
 	progress *nodepb.Progress
 	told     time.Time
-	sources  []cache.Source
-	objects  []meta.ObjectRecord
-	// made has, for each source, the directories that no name leads to yet.
-	made  [][]meta.InodeID
-	named int // sources that have their name
+
+	sources []cache.Source
+	objects []meta.ObjectRecord
+	namings []*naming // in the order of the sources
+	joins   []*joining
+	joined  []chunk.ObjectID // recorded here by this run
 }
 
-// again accepts a name that stands for the very file that is registered: to
-// register twice is no mistake. Anything else that has the name is refused.
-func (r *registration) again(to target, s scanned) error {
-	e := to.taken
-	same := e.Kind == meta.KindFile && s.kind == meta.KindFile && e.Size == s.size
-	if same && s.size > 0 {
-		info, ok := r.node.cache.Stat(e.Object.ID)
-		real := ""
-		err := r.caller.do(func() (err error) {
-			real, err = filepath.EvalSymlinks(s.path)
-			return err
-		})
-		same = err == nil && ok && info.InPlace && info.Path == real && e.MtimeNs == s.mtime
-	}
-	if !same {
-		return fmt.Errorf("%q: %w, for something else; unregister that first, or choose another name", to.name, meta.ErrExist)
-	}
-	r.progress.Files++
-	r.progress.Bytes += s.size
-	return nil
+// naming is one name to be given.
+type naming struct {
+	dir    meta.InodeID
+	source scanned
+	entry  meta.Entry
+	over   *meta.Entry // what has the name now; nil: nothing
+	// What no name leads to before this one is given:
+	dirs    []meta.InodeID
+	objects []chunk.ObjectID
+	given   bool
 }
 
 func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterRequest, tell func(*nodepb.Progress) error) error {
@@ -76,74 +71,121 @@ func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterReque
 	if err != nil {
 		return err
 	}
-	r := &registration{
-		node: n, caller: c, tell: tell, progress: &nodepb.Progress{},
-		scan: scanner{set: chunk.NewSetID(), chunkSize: size, mounts: mounts},
-	}
-	if err := r.run(ctx, req); err != nil {
+	var jobs []job
+	for try := 1; ; try++ {
+		r := &registration{
+			node: n, caller: c, tell: tell, replace: req.Replace, progress: &nodepb.Progress{},
+			scan: scanner{set: chunk.NewSetID(), chunkSize: size, mounts: mounts},
+		}
+		if jobs == nil {
+			jobs, err = r.plan(ctx, req)
+		} else {
+			err = r.planAgain(ctx, jobs)
+		}
+		if err == nil {
+			err = r.run(ctx, jobs)
+		}
+		if err == nil {
+			r.progress.Done = true
+			return tell(r.progress)
+		}
 		r.undo(context.WithoutCancel(ctx))
-		return err
+		// Another node took a name meanwhile: what it stands for now is
+		// joined, or refused.
+		if !errors.Is(err, errRaced) || try == registerTries {
+			return err
+		}
 	}
-	r.progress.Done = true
-	return tell(r.progress)
 }
 
-func (r *registration) run(ctx context.Context, req *nodepb.RegisterRequest) error {
-	type job struct {
-		top    scanned
-		target target
-	}
+// registerTries bounds how often names may be taken under a registration.
+const registerTries = 5
+
+// errRaced: names were taken between the look at them and their giving.
+var errRaced = errors.New("another node changed the name meanwhile")
+
+// job is one source and where it goes.
+type job struct {
+	top    scanned
+	target target
+}
+
+// plan finds where each source goes.
+func (r *registration) plan(ctx context.Context, req *nodepb.RegisterRequest) ([]job, error) {
 	var jobs []job
 	for _, src := range req.Sources {
 		top, err := r.scanTop(string(src))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		to, err := r.node.destination(ctx, string(req.Dest), top.name, req.DestIsDir || len(req.Sources) > 1)
+		how := destUnclear
+		switch {
+		case req.DestIsTree:
+			how = destIsName
+		case req.DestIsDir || len(req.Sources) > 1:
+			how = destIsDir
+		}
+		to, err := r.node.destinationOf(ctx, string(req.Dest), top, how)
 		if err != nil {
-			return err
-		}
-		if to.taken != nil {
-			if err := r.again(to, top); err != nil {
-				return err
-			}
-			continue
+			return nil, err
 		}
 		for _, j := range jobs {
 			if j.target.dir == to.dir && j.target.name == to.name {
-				return fmt.Errorf("%s and %s would both be named %q", j.top.path, top.path, to.name)
+				return nil, fmt.Errorf("%s and %s would both be named %q", j.top.path, top.path, to.name)
 			}
 		}
 		jobs = append(jobs, job{top, to})
 	}
-	if len(jobs) == 0 {
-		return nil
-	}
-	var tops []meta.Entry
-	for _, j := range jobs {
-		r.made = append(r.made, nil)
-		e, err := r.prepare(ctx, j.target.dir, j.top)
+	return jobs, nil
+}
+
+// planAgain looks at the same places again, and scans for a set of its own.
+func (r *registration) planAgain(ctx context.Context, jobs []job) error {
+	for i := range jobs {
+		j := &jobs[i]
+		top, err := r.scanTop(j.top.path)
 		if err != nil {
 			return err
 		}
-		e.Name = j.target.name
-		tops = append(tops, e)
+		e, err := r.node.view.Confirm(ctx, j.target.dir, j.target.name)
+		j.target.taken = nil
+		switch {
+		case err == nil:
+			j.target.taken = &e
+		case !errors.Is(err, meta.ErrNotFound):
+			return err
+		}
+		j.top = top
+	}
+	return nil
+}
+
+func (r *registration) run(ctx context.Context, jobs []job) error {
+	for _, j := range jobs {
+		if err := r.meet(ctx, j.target.dir, j.target.name, j.target.taken, j.top); err != nil {
+			return err
+		}
+	}
+	if err := r.compare(ctx); err != nil {
+		return err
+	}
+	for _, n := range r.namings {
+		if err := r.make(ctx, n); err != nil {
+			return err
+		}
 	}
 	if err := r.flush(ctx); err != nil {
 		return err
 	}
-	if err := r.node.catalog.Announce(ctx, r.scan.set, r.node.id, true, true); err != nil {
-		return fmt.Errorf("announce set %s: %w", r.scan.set, err)
+	if err := r.join(ctx); err != nil {
+		return err
 	}
-	for i, j := range jobs {
-		e, err := r.node.catalog.Link(ctx, j.target.dir, tops[i])
-		if err != nil {
-			return fmt.Errorf("name %q: %w", j.target.name, err)
+	if len(r.namings) > 0 {
+		if err := r.node.catalog.Announce(ctx, r.scan.set, r.node.id, true, true); err != nil {
+			return fmt.Errorf("announce set %s: %w", r.scan.set, err)
 		}
-		r.named++
-		r.node.view.Wrote(j.target.dir, e)
 	}
-	return nil
+	return r.name(ctx)
 }
 
 func (r *registration) scanTop(src string) (top scanned, err error) {
@@ -163,16 +205,32 @@ func (r *registration) scanTop(src string) (top scanned, err error) {
 	return top, err
 }
 
+// make makes all that a name needs but itself. What is replaced stays the same
+// file, with other bytes.
+func (r *registration) make(ctx context.Context, n *naming) error {
+	s := n.source
+	s.name = n.entry.Name
+	e, err := r.prepare(ctx, n, n.dir, s)
+	if err != nil {
+		return err
+	}
+	if n.over != nil && n.over.Kind == e.Kind {
+		e.Inode = n.over.Inode
+	}
+	n.entry = e
+	return nil
+}
+
 // prepare makes all that a source needs but its own name, and returns the
 // entry for it.
-func (r *registration) prepare(ctx context.Context, parent meta.InodeID, s scanned) (meta.Entry, error) {
+func (r *registration) prepare(ctx context.Context, n *naming, parent meta.InodeID, s scanned) (meta.Entry, error) {
 	e := meta.Entry{
 		Name: s.name, Kind: s.kind, Mode: s.mode, UID: s.uid, GID: s.gid,
 		MtimeNs: s.mtime, CtimeNs: time.Now().UnixNano(), Size: s.size, Target: s.target, Object: s.object,
 	}
 	switch s.kind {
 	case meta.KindDir:
-		dir, err := r.tree(ctx, parent, s)
+		dir, err := r.tree(ctx, n, parent, s)
 		if err != nil {
 			return e, err
 		}
@@ -180,14 +238,14 @@ func (r *registration) prepare(ctx context.Context, parent meta.InodeID, s scann
 		return e, nil
 	case meta.KindFile:
 		e.Inode = meta.NewInodeID()
-		return e, r.file(ctx, s)
+		return e, r.file(ctx, n, parent, s)
 	}
 	e.Inode = meta.NewInodeID()
 	return e, nil
 }
 
 // tree makes a directory that no name leads to, with all that is under it.
-func (r *registration) tree(ctx context.Context, parent meta.InodeID, s scanned) (meta.InodeID, error) {
+func (r *registration) tree(ctx context.Context, n *naming, parent meta.InodeID, s scanned) (meta.InodeID, error) {
 	var children []scanned
 	err := r.caller.do(func() (err error) {
 		children, err = r.scan.dir(s.path)
@@ -200,11 +258,10 @@ func (r *registration) tree(ctx context.Context, parent meta.InodeID, s scanned)
 	if err != nil {
 		return 0, fmt.Errorf("make the directory for %s: %w", s.path, err)
 	}
-	last := len(r.made) - 1
-	r.made[last] = append(r.made[last], dir)
+	n.dirs = append(n.dirs, dir)
 	entries := make([]meta.Entry, 0, len(children))
 	for _, c := range children {
-		e, err := r.prepare(ctx, dir, c)
+		e, err := r.prepare(ctx, n, dir, c)
 		if err != nil {
 			return 0, err
 		}
@@ -229,27 +286,42 @@ func (r *registration) remember(dir meta.InodeID, entries []meta.Entry) {
 	r.node.storage.table.PutDir(dir, at, entries)
 }
 
-func (r *registration) file(ctx context.Context, s scanned) error {
-	r.progress.Files++
-	r.progress.Bytes += s.size
-	r.progress.Path = []byte(s.path)
-	if now := time.Now(); now.Sub(r.told) > 200*time.Millisecond {
-		r.told = now
-		if err := r.tell(r.progress); err != nil {
-			return err
-		}
+func (r *registration) file(ctx context.Context, n *naming, parent meta.InodeID, s scanned) error {
+	if err := r.count(s, false); err != nil {
+		return err
 	}
 	if s.size == 0 {
 		return nil
 	}
-	r.sources = append(r.sources, cache.Source{Object: s.object, Path: s.path, ID: s.id, Zero: s.zero})
+	n.objects = append(n.objects, s.object.ID)
+	r.sources = append(r.sources, cache.Source{Object: s.object, Path: s.path, ID: s.id, Zero: s.zero, Note: noteOf(parent, s.name)})
 	if s.object.Blocks() > 1 {
-		r.objects = append(r.objects, meta.ObjectRecord{Object: s.object, Zeros: s.zero})
+		r.objects = append(r.objects, meta.ObjectRecord{
+			Object: s.object, Zeros: s.zero, References: []meta.Reference{{Dir: parent, Name: s.name}},
+		})
 	}
 	if len(r.sources) < flushFiles {
 		return nil
 	}
 	return r.flush(ctx)
+}
+
+// count counts one file as done and tells of it now and then.
+func (r *registration) count(s scanned, joined bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress.Files++
+	r.progress.Bytes += s.size
+	if joined {
+		r.progress.Joined++
+	}
+	r.progress.Path = []byte(s.path)
+	now := time.Now()
+	if now.Sub(r.told) <= 200*time.Millisecond {
+		return nil
+	}
+	r.told = now
+	return r.tell(r.progress)
 }
 
 func (r *registration) flush(ctx context.Context) error {
@@ -263,22 +335,95 @@ func (r *registration) flush(ctx context.Context) error {
 	return nil
 }
 
+// name gives the names, those of one directory together.
+func (r *registration) name(ctx context.Context) error {
+	for rest := r.namings; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].dir == rest[0].dir && rest[n].over == nil && rest[0].over == nil {
+			n++
+		}
+		if err := r.nameSome(ctx, rest[:n]); err != nil {
+			if errors.Is(err, meta.ErrExist) || errors.Is(err, meta.ErrConflict) {
+				err = fmt.Errorf("%w: %w", errRaced, err)
+			}
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func (r *registration) nameSome(ctx context.Context, some []*naming) error {
+	first := some[0]
+	if first.over != nil {
+		e, err := r.giveOver(ctx, first)
+		if err != nil {
+			return fmt.Errorf("name %q: %w", first.entry.Name, err)
+		}
+		r.named(first, e)
+		return nil
+	}
+	for batch := range slices.Chunk(some, meta.MaxSets) {
+		entries := make([]meta.Entry, len(batch))
+		for i, n := range batch {
+			entries[i] = n.entry
+		}
+		if err := r.node.catalog.LinkMany(ctx, first.dir, entries); err != nil {
+			return err
+		}
+		for i, n := range batch {
+			r.named(n, entries[i])
+		}
+	}
+	return nil
+}
+
+// giveOver gives a name that stands for something else. Of a file it is a
+// publish: it stays the same file.
+func (r *registration) giveOver(ctx context.Context, n *naming) (meta.Entry, error) {
+	if n.entry.Kind != meta.KindFile || n.over.Kind != meta.KindFile {
+		return r.node.catalog.Replace(ctx, n.dir, n.entry, n.over.Version)
+	}
+	e, _, err := r.node.catalog.Publish(ctx, n.dir, n.entry, meta.PublishIf{Over: n.over, Known: true, SetAttrs: true})
+	if errors.Is(err, meta.ErrStale) { // removed, or another file has the name
+		err = fmt.Errorf("%w: %w", meta.ErrConflict, err)
+	}
+	return e, err
+}
+
+func (r *registration) named(n *naming, e meta.Entry) {
+	n.given = true
+	r.node.view.Wrote(n.dir, e)
+}
+
 // undo removes what a failed registration made and no name leads to. Sources
 // that have their name already stay, as with cp.
 func (r *registration) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
 	var errs []error
-	if r.named == 0 {
-		_, err := r.node.cache.ForgetInPlaceSet(ctx, r.scan.set)
-		errs = append(errs, err, r.node.registry.withdraw(ctx, r.scan.set))
-	}
-	for _, dirs := range r.made[r.named:] {
-		for _, dir := range dirs {
+	none := true
+	objects := r.joined
+	for _, n := range r.namings {
+		if n.given {
+			none = false
+			continue
+		}
+		objects = append(objects, n.objects...)
+		for _, dir := range n.dirs {
 			errs = append(errs, r.node.catalog.DiscardTree(ctx, dir))
 			r.remember(dir, nil)
 		}
 	}
+	errs = append(errs, r.node.cache.ForgetInPlace(ctx, objects))
+	sets := map[chunk.SetID]bool{}
+	for _, j := range r.joins {
+		sets[j.entry.Object.Set] = true
+	}
+	if none && len(r.namings) > 0 {
+		sets[r.scan.set] = true
+	}
+	errs = append(errs, r.node.settle(ctx, sets))
 	if err := errors.Join(errs...); err != nil {
 		r.node.log.Warn("remains of a failed registration", "set", r.scan.set, "err", err)
 	}

@@ -112,10 +112,7 @@ func fromStat(path string, kind meta.Kind, st *unix.Stat_t) scanned {
 // file opens a regular file, which is what shows that the caller may read it,
 // and takes the identity that every later read is checked against.
 func (s scanner) file(path string) (scanned, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOATIME, 0)
-	if errors.Is(err, unix.EPERM) { // O_NOATIME is for the owner alone
-		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	}
+	f, err := s.open(path)
 	if err != nil {
 		return scanned{}, err
 	}
@@ -152,6 +149,16 @@ func (s scanner) file(path string) (scanned, error) {
 		out.object.Sparse = out.zero.Count() > 0
 	}
 	return out, nil
+}
+
+// open opens a source for reading; the time it was last read at stays where
+// our rights allow that.
+func (s scanner) open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOATIME, 0)
+	if errors.Is(err, unix.EPERM) { // O_NOATIME is for the owner alone
+		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	}
+	return f, err
 }
 
 // refuseWriters fails if somebody has the file open for writing: a read lease

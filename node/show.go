@@ -5,6 +5,7 @@ import (
 	"path"
 	"sync"
 
+	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/nodepb"
@@ -71,6 +72,9 @@ func (n *Node) item(p string, e meta.Entry) *nodepb.Item {
 		it.State = "remote"
 	case info.InPlace:
 		it.State = "in-place"
+		if state, _, ok := n.cache.Source(e.Object.ID); ok {
+			it.Source = state.String()
+		}
 	case info.Complete:
 		it.State = "complete"
 	default:
@@ -150,26 +154,8 @@ func (n *Node) selfProvider(o chunk.Object, out []*nodepb.StatReply_Provider) []
 	me.Name, me.Zone, me.Addrs, me.Alive = n.cfg.Name, n.cfg.Zone, n.addrs, true
 	me.Blocks, me.Complete = int64(held.Have().Count()), info.Complete
 	me.Keeper = info.Keeper
+	if state, _, ok := n.cache.Source(o.ID); ok && state != cache.SourceOK { // it serves nothing
+		me.Blocks, me.Complete = 0, false
+	}
 	return out
-}
-
-// peerList describes the nodes of the cluster and the bytes exchanged with
-// each by this one.
-func (n *Node) peerList(ctx context.Context) (*nodepb.PeersReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
-	defer cancel()
-	nodes, err := n.catalog.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	traffic := n.traffic.Peers()
-	r := &nodepb.PeersReply{}
-	for _, nd := range nodes {
-		t := traffic[nd.Node]
-		r.Peers = append(r.Peers, &nodepb.PeersReply_Peer{
-			Node: nd.Node.String(), Name: nd.Name, Zone: nd.Zone, Addrs: nd.Addrs, Alive: nd.Alive,
-			ReceivedBytes: t.Received, SentBytes: t.Sent, Self: nd.Node == n.id,
-		})
-	}
-	return r, nil
 }

@@ -43,6 +43,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Log, started: time.Now(),
 		stop: stop, work: work, finished: make(chan struct{}),
+		collection: newCollection(), rest: newRest(),
 	}
 	if err := n.start(ctx, life); err != nil {
 		stop()
@@ -57,7 +58,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // start makes the parts in the order they depend on each other.
 func (n *Node) start(ctx, life context.Context) error {
 	steps := []func(ctx, life context.Context) error{
-		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startView, n.startStaging, n.joinCluster, n.startMount, n.startControl,
+		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startView, n.joinCluster, n.startMount, n.startControl,
 	}
 	for _, step := range steps {
 		if err := step(ctx, life); err != nil {
@@ -81,7 +82,7 @@ func (n *Node) startCache(_, life context.Context) error {
 	n.binder = newBinder(n.log)
 	c, err := cache.Open(cache.Config{
 		Roots: n.cfg.CacheDirs, Size: n.cfg.CacheSize, FreeSpace: n.cfg.FreeSpace,
-		Withdraw: n.withdraw,
+		Withdraw: func(ctx context.Context, s chunk.SetID) error { return n.registry.withdraw(ctx, s) },
 		Bound:    n.binder.add,
 		Damaged:  n.binder.damage,
 		Log:      n.log,
@@ -146,7 +147,7 @@ func (n *Node) startServing(_, _ context.Context) error {
 		return errors.Join(err, lis.Close())
 	}
 	blocks := tcp.NewHandler(tcp.HandlerConfig{Source: n.cache, Auth: n.auth, Counters: &n.traffic, Log: n.log})
-	rpc := newPeerServer(n.auth, &peerService{name: n.cfg.Name, holdings: cacheHoldings{n.cache}})
+	rpc := newPeerServer(n.auth, &peerService{name: n.cfg.Name, holdings: ownHoldings{n}, interest: &n.interest})
 	n.peers = newPeers(n.auth)
 	n.onClose("connections to other nodes", plain(n.peers.Close))
 	srv := newServer(lis, blocks, rpc, n.log)
@@ -171,12 +172,14 @@ func (n *Node) startEngine(_, life context.Context) error {
 		catalog: n.catalog, self: n.id, timeout: DefaultMetaTimeout,
 		recent: map[chunk.SetID]located{}, told: map[chunk.SetID]bool{},
 	}
+	n.facts = &facts{
+		catalog: n.catalog, peers: n.peers, locate: n.registry.Locate, self: n.id, own: ownHoldings{n},
+		timeout: DefaultMetaTimeout, objects: map[chunk.ObjectID]*boundSums{},
+	}
+	n.source = &sources{cache: n.cache, locate: n.registry.Locate, self: n.id}
 	n.engine = chunk.NewEngine(chunk.Config{
-		Self: n.id, Zone: n.cfg.Zone, Store: n.cache, Transport: transport, Registry: n.registry, Scout: n.peers,
-		Facts: &facts{
-			catalog: n.catalog, peers: n.peers, locate: n.registry.Locate, self: n.id,
-			timeout: DefaultMetaTimeout, objects: map[chunk.ObjectID]*boundSums{},
-		},
+		Self: n.id, Zone: n.cfg.Zone, Store: n.source, Transport: transport, Registry: n.registry, Scout: n.peers,
+		Facts:      n.facts,
 		NoPrefetch: n.cfg.Prefetch == "off",
 		OnComplete: func(o chunk.Object) {
 			if m := n.mounted.Load(); m != nil {
@@ -195,8 +198,13 @@ func (n *Node) startEngine(_, life context.Context) error {
 func (n *Node) startView(ctx, life context.Context) error {
 	view, err := meta.NewView(meta.ViewConfig{
 		Catalog: n.catalog, Local: n.storage.table, Consistency: meta.Consistency(n.cfg.Consistency), Timeout: DefaultMetaTimeout,
-		OnChange: n.learned,
-		Log:      n.log,
+		OnChange: func(c meta.Change) {
+			n.nameChanged(c.Dir, c.Name)
+			if m := n.mounted.Load(); m != nil {
+				m.Changed(c.Dir, c.Name, c.Gap)
+			}
+		},
+		Log: n.log,
 	})
 	if err != nil {
 		return err
@@ -215,10 +223,7 @@ func (n *Node) startView(ctx, life context.Context) error {
 // joinCluster makes this node known. While the store is down it goes on
 // trying; a node of the same id alive on another machine is refused.
 func (n *Node) joinCluster(ctx, life context.Context) error {
-	info := meta.NodeInfo{
-		Node: n.id, Incarnation: n.incarnation, Name: n.cfg.Name, Zone: n.cfg.Zone, Addrs: n.addrs,
-		Host: hostID(), ProtoMin: protoMin, ProtoMax: protoMax, Kind: "daemon",
-	}
+	info := n.nodeInfo()
 	bound, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
 	defer cancel()
 	member, err := n.catalog.JoinNode(bound, info, DefaultNodeTTL)
@@ -243,7 +248,20 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 		return nil
 	})
 	n.goRun(life, "announce held sets", n.announceHeld)
+	n.goRun(life, "rest of files that lost their names", n.runRest)
+	n.goRun(life, "roll of the nodes", n.runRoll)
+	if !n.cfg.ReadOnly {
+		n.goRun(life, "collection", n.runCollection)
+	}
 	return nil
+}
+
+// nodeInfo is what this node tells the others of itself.
+func (n *Node) nodeInfo() meta.NodeInfo {
+	return meta.NodeInfo{
+		Node: n.id, Incarnation: n.incarnation, Name: n.cfg.Name, Zone: n.cfg.Zone, Addrs: n.addrs,
+		Host: hostID(), ProtoMin: protoMin, ProtoMax: protoMax, Kind: "daemon",
+	}
 }
 
 // leaveBound is how long an ending node tries to say so.
@@ -255,6 +273,9 @@ func (n *Node) leaveCluster(ctx context.Context, m *meta.Membership) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveBound)
 	defer cancel()
 	err := m.Leave(ctx)
+	if err == nil {
+		err = n.enroll(ctx)
+	}
 	if errors.Is(err, meta.ErrUnavailable) {
 		n.log.Warn("others will miss this node only when its record has run out", "err", err)
 		return nil
@@ -325,7 +346,13 @@ func hostID() string {
 }
 
 func (n *Node) startMount(ctx, _ context.Context) error {
-	m, err := fs.Mount(ctx, n.mountConfig())
+	m, err := fs.Mount(ctx, fs.Config{
+		Mountpoint: n.cfg.Mountpoint, Names: n.view, Bytes: &objectBytes{cache: n.cache, engine: n.engine, source: n.source},
+		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
+		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0,
+		ReadOnly:  true, // files come by register; nothing can be written through the mount
+		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Log: n.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -357,13 +384,4 @@ func (n *Node) startControl(_, life context.Context) error {
 	n.controlListener = lis
 	n.goRun(life, "control socket", n.serveControl)
 	return nil
-}
-
-// cacheHoldings shows the cache to the peer service.
-type cacheHoldings struct{ cache *cache.Cache }
-
-// Held implements holdings.
-func (h cacheHoldings) Held(id chunk.ObjectID) (chunk.Held, bool, bool) {
-	info, held, ok := h.cache.Peek(id)
-	return held, info.Keeper, ok
 }

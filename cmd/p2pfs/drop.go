@@ -9,18 +9,25 @@ import (
 )
 
 func (a *app) dropCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "drop PATH",
-		Short: "Give up this machine's cached copy",
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "drop [--force] PATH",
+		Short: "Give up this machine's copy",
 		Long: `Give up what this machine's cache holds of a file, or of every file under a
-directory. The name stays and reading fetches it again. Files registered on this
-machine stay registered; files that are open are left alone.
+directory. The name stays and reading fetches it again; whoever has it open goes
+on reading. Files registered on this machine stay registered: see unregister.
+
+The copy of a file that was written on this machine is kept, so that it is not
+lost. Another machine that has all of it becomes its keeper first; where there is
+none, the copy is not given up, unless --force gives up the last one.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs drop /mnt/models/llama`,
 		Args:    argCount(1, 1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.drop(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.drop(cmd.Context(), args[0], force) },
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "give up a kept copy although nobody else has all of it")
+	return cmd
 }
 
 // dropped is the JSON that drop prints.
@@ -31,9 +38,9 @@ type dropped struct {
 	FreedBytes int64  `json:"freed_bytes"`
 }
 
-func (a *app) drop(ctx context.Context, name string) error {
+func (a *app) drop(ctx context.Context, name string, force bool) error {
 	return a.once(ctx, name, func(ctx context.Context, s *session) error {
-		r, err := s.ctl.Drop(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true})
+		r, err := s.ctl.Drop(ctx, &nodepb.PathRequest{Path: []byte(s.Inside), Recursive: true, Force: force})
 		if err != nil {
 			return asked(s.Info, "drop "+quoteName(name), err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	"github.com/p2pfs/p2pfs/node/nodepb"
 )
@@ -22,8 +23,10 @@ func (a *app) getCommand() *cobra.Command {
 		Use:   "get PATH [-o FILE]",
 		Short: "Bring all of a file to this machine",
 		Long: `Bring all of a file, or of every file under a directory, into this machine's cache,
-and wait until it is here. With -o the file is then copied to FILE, which appears
-whole or not at all; '-' is standard output.
+and wait until it is here. What is larger than the cache can hold is refused at
+once. With -o the file is then copied to FILE, which appears whole or not at all;
+'-' is standard output. A file that the cache cannot hold is copied without being
+kept.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs get /mnt/models/llama
@@ -61,6 +64,14 @@ func (a *app) get(ctx context.Context, name, output string) error {
 			}
 		}
 		last, err := a.fetch(ctx, s, name)
+		var refused remoteError
+		if output != "" && errors.As(err, &refused) && refused.code == codes.ResourceExhausted {
+			// It is read past the cache, as it is copied.
+			last, err = &nodepb.Progress{Files: 1}, nil
+			if fi, e := os.Stat(s.Path); e == nil {
+				last.Bytes = fi.Size()
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -79,7 +90,11 @@ func (a *app) get(ctx context.Context, name, output string) error {
 			r.Output, r.OutputBase64 = jsonText(output)
 			return a.printJSON(r)
 		}
-		return a.printf("%s is here: %s, %s, in %.1f s\n", a.shown(s.Path),
+		where := "is here"
+		if output != "" {
+			where = "is copied"
+		}
+		return a.printf("%s %s: %s, %s, in %.1f s\n", a.shown(s.Path), where,
 			plural(last.GetFiles(), "file"), formatSize(last.GetBytes()), took.Seconds())
 	})
 }

@@ -120,6 +120,9 @@ func (a *app) listLong(out io.Writer, items []*nodepb.Item) error {
 			name += " -> " + a.shown(string(it.GetTarget()))
 		}
 		state := it.GetState()
+		if src := it.GetSource(); src != "" && src != "ok" {
+			state = src
+		}
 		if state == "" {
 			state = "-"
 		}
@@ -193,13 +196,14 @@ type entryJSON struct {
 	Target       string `json:"target,omitempty"`
 	TargetBase64 string `json:"target_base64,omitempty"`
 	State        string `json:"state,omitempty"`
+	Source       string `json:"source,omitempty"` // of a file registered here: ok, changed, gone
 }
 
 func newEntryJSON(it *nodepb.Item) entryJSON {
 	e := entryJSON{
 		Kind: it.GetKind(), Size: it.GetSize(), Mode: fmt.Sprintf("%04o", it.GetMode()), UID: it.GetUid(), GID: it.GetGid(),
 		Mtime: time.Unix(0, it.GetMtimeNs()).UTC().Format(time.RFC3339Nano), MtimeNs: it.GetMtimeNs(),
-		ID: it.GetObject(), State: it.GetState(),
+		ID: it.GetObject(), State: it.GetState(), Source: it.GetSource(),
 	}
 	e.Name, e.NameBase64 = jsonText(it.GetPath())
 	e.Target, e.TargetBase64 = jsonText(it.GetTarget())

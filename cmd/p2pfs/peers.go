@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,23 +12,29 @@ import (
 )
 
 func (a *app) peersCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "peers",
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "peers [--all]",
 		Short: "Show the nodes of the cluster",
-		Long: `Show every node that ever joined the cluster, and the bytes this node has received
-from each and sent to each since it started. One that is gone does not answer the
-store: it was ended, killed or cut off.
+		Long: `Show the nodes of the cluster, and the bytes this node has received from each and
+sent to each since it started. One that is gone does not answer the store: it was
+ended, killed or cut off. Those that have been gone for seven days are shown with
+--all only. While the store is out of reach, the nodes are shown as they were
+known last.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs peers`,
 		Args:    argCount(0, 0),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.peers(cmd.Context()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.peers(cmd.Context(), all) },
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "show nodes that ended long ago, too")
+	return cmd
 }
 
 // peersJSON is the JSON that peers prints.
 type peersJSON struct {
 	Peers []peerJSON `json:"peers"`
+	Note  string     `json:"note,omitempty"` // why this may not be how things are now
 }
 
 type peerJSON struct {
@@ -39,24 +46,35 @@ type peerJSON struct {
 	Self          bool              `json:"self"`
 	ReceivedBytes uint64            `json:"received_bytes"`
 	SentBytes     uint64            `json:"sent_bytes"`
+	Seen          string            `json:"seen,omitempty"` // when it last said that it runs, RFC 3339, by its clock
 	Error         string            `json:"error,omitempty"`
 }
 
-func (a *app) peers(ctx context.Context) error {
+func (a *app) peers(ctx context.Context, all bool) error {
 	return a.once(ctx, "", func(ctx context.Context, s *session) error {
-		r, err := s.ctl.Peers(ctx, &nodepb.PeersRequest{})
+		r, err := s.ctl.Peers(ctx, &nodepb.PeersRequest{All: all})
 		if err != nil {
 			return asked(s.Info, "list the peers", err)
 		}
-		out := peersJSON{Peers: []peerJSON{}}
+		out := peersJSON{Peers: []peerJSON{}, Note: r.GetNote()}
 		for _, p := range r.GetPeers() {
+			seen := ""
+			if ns := p.GetSeenUnixNs(); ns != 0 {
+				seen = time.Unix(0, ns).UTC().Format(time.RFC3339)
+			}
 			out.Peers = append(out.Peers, peerJSON{
+				Seen: seen,
 				Node: p.GetNode(), Name: p.GetName(), Zone: p.GetZone(), Addrs: notNil(p.GetAddrs()), Alive: p.GetAlive(),
 				Self: p.GetSelf(), ReceivedBytes: p.GetReceivedBytes(), SentBytes: p.GetSentBytes(), Error: p.GetError(),
 			})
 		}
 		if a.json {
 			return a.printJSON(out)
+		}
+		if out.Note != "" {
+			if err := a.printf("%s\n\n", out.Note); err != nil {
+				return err
+			}
 		}
 		return a.printPeers(out.Peers)
 	})

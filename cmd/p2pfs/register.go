@@ -17,8 +17,9 @@ import (
 )
 
 func (a *app) registerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "register SRC... DEST",
+	var opts registerOptions
+	cmd := &cobra.Command{
+		Use:   "register [--replace] [-T] SRC... DEST",
 		Short: "Show files of this machine to the cluster, from where they lie",
 		Long: `Show files or directory trees of this machine to the cluster under DEST, a path
 under the mount. Nothing is copied: this node serves them from where they lie,
@@ -27,22 +28,39 @@ other machines; on this one the registered file is what is read, edits included.
 
 DEST is read as 'cp -r' reads it: if it is a directory, or ends in a slash, or
 several SRC are given, each SRC goes into it under its own name; else DEST is
-the new name. Directories of DEST that are missing are made. A name that is
-taken is refused, unless it stands for the very same file, registered from here
-before. Run twice with a new name as DEST, the second run goes inside the first.
-Symlinks are kept as links; devices, pipes and sockets are refused.
+the new name. A tree whose own name DEST has already is that tree; with -T, DEST
+is the name of SRC whatever it is called. Directories of DEST that are missing
+are made. Symlinks are kept as links; devices, pipes and sockets are refused.
 
-A tree appears whole or not at all. The files are opened with the rights of the
-user who runs the command.
+A name that is taken is joined if it holds equal bytes: the files are read and
+compared, and this node then keeps and serves what the name stands for, as the
+one that made it does. In a tree, files that are missing are added. Different
+bytes are refused; with --replace the name stands for the new ones from then on,
+and who has the old ones open keeps them.
+
+A new tree appears whole or not at all. The files are opened with the rights of
+the user who runs the command.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs register /data/llama /mnt/models/llama
-  p2pfs register a.gguf b.gguf /mnt/models/gguf/`,
+  p2pfs register a.gguf b.gguf /mnt/models/gguf/
+  p2pfs register -T /backup/llama-2024 /mnt/models/llama`,
 		Args: argCount(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.register(cmd.Context(), args[:len(args)-1], args[len(args)-1])
+			if opts.isTree && len(args) > 2 {
+				return usagef("register: -T is for a single SRC")
+			}
+			return a.register(cmd.Context(), opts, args[:len(args)-1], args[len(args)-1])
 		},
 	}
+	cmd.Flags().BoolVar(&opts.replace, "replace", false, "make names that hold other bytes stand for the new ones")
+	cmd.Flags().BoolVarP(&opts.isTree, "no-target-directory", "T", false, "DEST is the name of SRC itself, though it is a directory")
+	return cmd
+}
+
+type registerOptions struct {
+	replace bool
+	isTree  bool
 }
 
 // registered is the JSON that register prints.
@@ -50,12 +68,15 @@ type registered struct {
 	Destination       string  `json:"destination"`
 	DestinationBase64 string  `json:"destination_base64,omitempty"`
 	Files             int64   `json:"files"`
+	Joined            int64   `json:"joined"` // of those, files that were in the cluster before
 	Bytes             int64   `json:"bytes"`
 	Seconds           float64 `json:"seconds"`
 }
 
-func (a *app) register(ctx context.Context, sources []string, dest string) error {
-	req := &nodepb.RegisterRequest{DestIsDir: len(sources) > 1 || namesDir(dest)}
+func (a *app) register(ctx context.Context, opts registerOptions, sources []string, dest string) error {
+	req := &nodepb.RegisterRequest{
+		DestIsDir: !opts.isTree && (len(sources) > 1 || namesDir(dest)), DestIsTree: opts.isTree, Replace: opts.replace,
+	}
 	for _, src := range sources {
 		abs, err := absolute(src)
 		if err != nil {
@@ -66,7 +87,7 @@ func (a *app) register(ctx context.Context, sources []string, dest string) error
 	began := time.Now()
 	return a.with(ctx, dest, func(ctx context.Context, s *session) error {
 		req.Dest = []byte(s.Inside)
-		req.DestIsDir = req.DestIsDir || s.Inside == ""
+		req.DestIsDir = req.DestIsDir || s.Inside == "" && !opts.isTree
 		what := "register to " + quoteName(dest)
 		bar := a.newProgress("registering")
 		defer bar.end()
@@ -83,12 +104,16 @@ func (a *app) register(ctx context.Context, sources []string, dest string) error
 		}
 		took := time.Since(began)
 		if a.json {
-			r := registered{Files: last.GetFiles(), Bytes: last.GetBytes(), Seconds: took.Seconds()}
+			r := registered{Files: last.GetFiles(), Joined: last.GetJoined(), Bytes: last.GetBytes(), Seconds: took.Seconds()}
 			r.Destination, r.DestinationBase64 = jsonText(s.Path)
 			return a.printJSON(r)
 		}
-		return a.printf("registered %s, %s, at %s in %.1f s\n",
-			plural(last.GetFiles(), "file"), formatSize(last.GetBytes()), a.shown(s.Path), took.Seconds())
+		joined := ""
+		if n := last.GetJoined(); n > 0 {
+			joined = fmt.Sprintf(" (%d of them joined)", n)
+		}
+		return a.printf("registered %s%s, %s, at %s in %.1f s\n",
+			plural(last.GetFiles(), "file"), joined, formatSize(last.GetBytes()), a.shown(s.Path), took.Seconds())
 	})
 }
 

@@ -46,8 +46,8 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.mountCommand(), a.umountCommand(),
 		a.registerCommand(), a.unregisterCommand(),
-		a.lsCommand(), a.statCommand(), a.getCommand(), a.dropCommand(),
-		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.versionCommand(),
+		a.lsCommand(), a.statCommand(), a.getCommand(), a.dropCommand(), a.gcCommand(),
+		a.statusCommand(), a.peersCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -40,8 +40,8 @@ type statJSON struct {
 	BlockSize    int64          `json:"block_size"`
 	Blocks       int64          `json:"blocks"`
 	LocalBytes   int64          `json:"local_bytes"`
-	Source       string         `json:"source,omitempty"` // of a file registered here
-	SourceBase64 string         `json:"source_base64,omitempty"`
+	SourcePath   string         `json:"source_path,omitempty"` // of a file registered here
+	SourceBase64 string         `json:"source_path_base64,omitempty"`
 	Providers    []providerJSON `json:"providers"`
 	Error        string         `json:"error,omitempty"` // why the providers are not known
 }
@@ -66,7 +66,7 @@ func newStatJSON(path string, r *nodepb.StatReply) statJSON {
 	}
 	out.Path, out.PathBase64 = jsonText(path)
 	out.Name, out.NameBase64 = jsonText(lastName(string(r.GetItem().GetPath())))
-	out.Source, out.SourceBase64 = jsonText(r.GetSource())
+	out.SourcePath, out.SourceBase64 = jsonText(r.GetSource())
 	for _, p := range r.GetProviders() {
 		out.Providers = append(out.Providers, providerJSON{
 			Node: p.GetNode(), Name: p.GetName(), Zone: p.GetZone(), Addrs: notNil(p.GetAddrs()), Complete: p.GetComplete(),
@@ -122,7 +122,7 @@ func (a *app) printStat(path string, r *nodepb.StatReply) error {
 		row("blocks", "%d of %s, chunks of %s", r.GetBlocks(), formatSize(r.GetBlockSize()), formatSize(r.GetChunkSize()))
 		row("here", "%s (%s, %s)", it.GetState(), formatSize(r.GetLocalBytes()), percent(r.GetLocalBytes(), it.GetSize()))
 		if len(r.GetSource()) > 0 {
-			row("source", "%s", a.shown(string(r.GetSource())))
+			row("source", "%s%s", a.shown(string(r.GetSource())), sourceNote(it.GetSource()))
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -137,6 +137,17 @@ func (a *app) printStat(path string, r *nodepb.StatReply) error {
 		return nil
 	}
 	return a.printProviders(r)
+}
+
+// sourceNote says what is wrong with a registered file.
+func sourceNote(state string) string {
+	switch state {
+	case "changed":
+		return " (changed since it was registered: served to nobody else)"
+	case "gone":
+		return " (gone)"
+	}
+	return ""
 }
 
 func (a *app) printProviders(r *nodepb.StatReply) error {

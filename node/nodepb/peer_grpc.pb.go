@@ -40,8 +40,8 @@ type PeerClient interface {
 	// Sums returns the checksums a keeper has bound.
 	Sums(ctx context.Context, in *SumsRequest, opts ...grpc.CallOption) (*SumsReply, error)
 	// Keep makes a node that holds all of an object a keeper of it: when it
-	// answers, it is one, and the store says so. FailedPrecondition: it does not
-	// hold all of it, or is giving it up itself.
+	// answers, it is one, and the store says so. NotFound: not all of it is
+	// there. Aborted: it is giving its own copy up.
 	Keep(ctx context.Context, in *KeepRequest, opts ...grpc.CallOption) (*KeepReply, error)
 }
 
@@ -113,8 +113,8 @@ type PeerServer interface {
 	// Sums returns the checksums a keeper has bound.
 	Sums(context.Context, *SumsRequest) (*SumsReply, error)
 	// Keep makes a node that holds all of an object a keeper of it: when it
-	// answers, it is one, and the store says so. FailedPrecondition: it does not
-	// hold all of it, or is giving it up itself.
+	// answers, it is one, and the store says so. NotFound: not all of it is
+	// there. Aborted: it is giving its own copy up.
 	Keep(context.Context, *KeepRequest) (*KeepReply, error)
 	mustEmbedUnimplementedPeerServer()
 }

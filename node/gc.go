@@ -1,0 +1,529 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/p2pfs/p2pfs/cache"
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/nodepb"
+)
+
+const (
+	// collectEvery is how often what this node keeps is looked through.
+	collectEvery = 5 * time.Minute
+	// collectGrace is how long an object is kept after it was first found
+	// without a name: those who have it open make themselves known, and a
+	// name that was being given appears.
+	collectGrace = time.Minute
+	// interestCap is how long readers that never close can hold it.
+	interestCap = 24 * time.Hour
+	// collectAtOnce is how many objects are looked at side by side.
+	collectAtOnce = 8
+)
+
+// collection removes what this node keeps and no name stands for. Its zero
+// value has found nothing yet, and removes nothing while it is held back. Safe
+// for concurrent use.
+type collection struct {
+	pass chan struct{} // holds a token while a pass runs
+	soon chan struct{} // a pass is wanted now
+
+	mu      sync.Mutex
+	held    string                       // why nothing may be removed; empty: it may
+	since   map[chunk.ObjectID]time.Time // when an object was first found without a name
+	checked map[meta.InodeID]dirCheck
+	places  map[chunk.ObjectID]meta.Place // where names were seen, of objects that have no note
+}
+
+// dirCheck says that at a version of a directory every object that was kept
+// under its names had its name.
+type dirCheck struct {
+	version uint64
+	kept    keptIn
+}
+
+// keptIn tells one selection of kept objects from another.
+type keptIn struct {
+	count int
+	mix   chunk.ObjectID
+}
+
+func (k *keptIn) add(id chunk.ObjectID) {
+	k.count++
+	for i := range id {
+		k.mix[i] ^= id[i]
+	}
+}
+
+func newCollection() *collection {
+	return &collection{
+		pass: make(chan struct{}, 1), soon: make(chan struct{}, 1),
+		since: map[chunk.ObjectID]time.Time{}, checked: map[meta.InodeID]dirCheck{},
+		places: map[chunk.ObjectID]meta.Place{},
+	}
+}
+
+// hold keeps everything until release: names are missing that will come back,
+// since the store lost them, say. why is for people.
+func (c *collection) hold(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = why
+}
+
+// release ends a hold. What was found before it is looked for anew.
+func (c *collection) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = ""
+	clear(c.since)
+	clear(c.checked)
+}
+
+func (c *collection) holding() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held
+}
+
+// unnamed notes that an object has no name and returns since when.
+func (c *collection) unnamed(id chunk.ObjectID, now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.since[id]
+	if !ok {
+		at = now
+		c.since[id] = now
+	}
+	return at
+}
+
+// forget ends what is known of an object: it has a name, or is gone.
+func (c *collection) forget(id chunk.ObjectID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.since, id)
+}
+
+// seenAt notes where the name of a kept object was made or found.
+func (c *collection) seenAt(id chunk.ObjectID, at meta.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.places[id] = at
+}
+
+// placeOf returns where the name of an object was seen last; the zero Place if
+// that is not known.
+func (c *collection) placeOf(id chunk.ObjectID) meta.Place {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.places[id]
+}
+
+// gone forgets all about an object that was removed.
+func (c *collection) gone(id chunk.ObjectID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.since, id)
+	delete(c.places, id)
+}
+
+// pending returns how many objects are known to have no name.
+func (c *collection) pending() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.since)
+}
+
+// collectSoon asks for a pass: a name has gone.
+func (n *Node) collectSoon() {
+	select {
+	case n.collection.soon <- struct{}{}:
+	default:
+	}
+}
+
+// runCollection looks through what is kept until ctx ends.
+func (n *Node) runCollection(ctx context.Context) error {
+	for {
+		wait := collectEvery
+		if n.collection.pending() > 0 {
+			wait = collectGrace
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		case <-n.collection.soon:
+		}
+		r, err := n.collectPass(ctx, collectGrace, false)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			n.log.Debug("nothing collected", "err", err)
+		case r.Removed+r.Forgotten > 0:
+			n.log.Info("removed what had no name any more", "objects", r.Removed, "registered", r.Forgotten, "bytes", r.FreedBytes)
+		}
+	}
+}
+
+// collect is one pass for a person, without the grace.
+func (n *Node) collect(ctx context.Context, dryRun bool) (*nodepb.CollectReply, error) {
+	if n.cfg.ReadOnly && !dryRun {
+		return nil, errors.New("the node is mounted read-only")
+	}
+	return n.collectPass(ctx, 0, dryRun)
+}
+
+// pass is one look through what is kept.
+type pass struct {
+	node   *Node
+	grace  time.Duration
+	dryRun bool
+
+	mu    sync.Mutex
+	reply *nodepb.CollectReply
+	sets  map[chunk.SetID]bool // of what was removed
+}
+
+// collectPass removes what has no name. In doubt it removes nothing: the store
+// must answer, and be the one this node joined.
+func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool) (*nodepb.CollectReply, error) {
+	select {
+	case n.collection.pass <- struct{}{}:
+		defer func() { <-n.collection.pass }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	p := &pass{node: n, grace: grace, dryRun: dryRun, reply: &nodepb.CollectReply{}, sets: map[chunk.SetID]bool{}}
+	if why := n.collection.holding(); why != "" {
+		p.reply.Note = why
+		return p.reply, nil
+	}
+	if err := n.catalog.CheckStore(ctx); err != nil {
+		return nil, err
+	}
+	err := p.run(ctx)
+	return p.reply, errors.Join(err, n.settle(context.WithoutCancel(ctx), p.sets))
+}
+
+// candidate is a kept object and where its name was made.
+type candidate struct {
+	info       cache.Info
+	meta.Place // zero: not known
+}
+
+func (c candidate) hint() meta.Reference { return meta.Reference{Dir: c.Dir, Name: c.Name} }
+
+// run finds the directories in which something has changed since all that is
+// kept under their names was found there, and looks at those alone.
+func (p *pass) run(ctx context.Context) error {
+	kept := map[meta.InodeID]keptIn{}
+	err := p.each(ctx, func(c candidate) {
+		p.reply.Checked++
+		k := kept[c.Dir]
+		k.add(c.info.Object.ID)
+		kept[c.Dir] = k
+	})
+	if err != nil {
+		return err
+	}
+	look := map[meta.InodeID]uint64{} // version before the look
+	for dir, k := range kept {
+		at := uint64(0)
+		if dir != 0 {
+			if at, err = p.node.catalog.DirVersion(ctx, dir); err != nil {
+				return err
+			}
+		}
+		if at == 0 || p.node.collection.checkedAt(dir) != (dirCheck{at, k}) {
+			look[dir] = at
+		}
+	}
+	p.node.collection.prune(kept)
+	if len(look) == 0 {
+		return nil
+	}
+	work := map[meta.InodeID][]candidate{}
+	err = p.each(ctx, func(c candidate) {
+		if _, ok := look[c.Dir]; ok {
+			work[c.Dir] = append(work[c.Dir], c)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for dir, all := range work {
+		rest, err := p.unlisted(ctx, dir, all)
+		if dir == 0 && err == nil {
+			rest, err = p.nameless(ctx, all)
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.decideAll(ctx, rest); err != nil {
+			return err
+		}
+		if len(rest) == 0 && look[dir] != 0 {
+			p.node.collection.check(dir, dirCheck{look[dir], kept[dir]})
+		}
+	}
+	return nil
+}
+
+// each calls fn with all that this node keeps.
+func (p *pass) each(ctx context.Context, fn func(candidate)) error {
+	return p.node.cache.Objects(ctx, func(i cache.Info) bool {
+		if i.Keeper || i.InPlace {
+			c := candidate{info: i}
+
+			fn(c)
+		}
+		return true
+	})
+}
+
+// unlisted returns those whose name does not stand for them in the directory
+// it was made in.
+func (p *pass) unlisted(ctx context.Context, dir meta.InodeID, all []candidate) ([]candidate, error) {
+	if dir == 0 {
+		return all, nil
+	}
+	at := make(map[string][]int, len(all))
+	for i, c := range all {
+		at[c.Name] = append(at[c.Name], i)
+	}
+	named := make([]bool, len(all))
+	_, err := p.node.catalog.List(ctx, dir, func(page []meta.Entry) error {
+		for _, e := range page {
+			for _, i := range at[e.Name] {
+				named[i] = named[i] || e.Object.ID == all[i].info.Object.ID
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	rest := all[:0]
+	for i, c := range all {
+		if named[i] {
+			p.node.collection.forget(c.info.Object.ID)
+			continue
+		}
+		rest = append(rest, c)
+	}
+	return rest, nil
+}
+
+// nameless returns those of objects whose names were never seen here that have
+// none. What the store lists the names of is left to decide; for the others the
+// whole tree is looked through, twice: a directory that was moved meanwhile may
+// have slipped past once. A rename of the object itself shows in its record.
+func (p *pass) nameless(ctx context.Context, all []candidate) ([]candidate, error) {
+	var rest []candidate
+	unknown := map[chunk.ObjectID]candidate{}
+	for _, c := range all {
+		r, err := p.node.catalog.Object(ctx, c.info.Object.ID)
+		switch {
+		case err == nil && len(r.References) > 0:
+			rest = append(rest, c)
+		case err == nil, errors.Is(err, meta.ErrNotFound):
+			unknown[c.info.Object.ID] = c
+		default:
+			return nil, err
+		}
+	}
+	for range 2 {
+		if len(unknown) == 0 {
+			return rest, nil
+		}
+		if err := p.search(ctx, unknown); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range unknown {
+		rest = append(rest, c)
+	}
+	return rest, nil
+}
+
+// search looks through the whole tree, and takes those out of unknown that it
+// finds.
+func (p *pass) search(ctx context.Context, unknown map[chunk.ObjectID]candidate) error {
+	for dirs := []meta.InodeID{meta.RootDir}; len(dirs) > 0 && len(unknown) > 0; {
+		dir := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		_, err := p.node.catalog.List(ctx, dir, func(page []meta.Entry) error {
+			for _, e := range page {
+				if e.Kind == meta.KindDir {
+					dirs = append(dirs, e.Inode)
+					continue
+				}
+				if _, ok := unknown[e.Object.ID]; ok && e.Size > 0 {
+					p.node.collection.seenAt(e.Object.ID, meta.Place{Dir: dir, Name: e.Name})
+					p.node.collection.forget(e.Object.ID)
+					delete(unknown, e.Object.ID)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decideAll asks about each one by itself.
+func (p *pass) decideAll(ctx context.Context, all []candidate) error {
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(collectAtOnce)
+	for _, c := range all {
+		if gctx.Err() != nil {
+			break
+		}
+		group.Go(func() error { return p.decide(gctx, c) })
+	}
+	return group.Wait()
+}
+
+// decide removes one object if no name stands for it and nobody uses it.
+func (p *pass) decide(ctx context.Context, c candidate) error {
+	n, id := p.node, c.info.Object.ID
+	if n.publishing(id) {
+		n.collection.forget(id)
+		return nil
+	}
+	named, err := n.catalog.Referenced(ctx, id, c.hint())
+	if err != nil {
+		return err
+	}
+	if named {
+		n.collection.forget(id)
+		return nil
+	}
+	now := time.Now()
+	idle := now.Sub(n.collection.unnamed(id, now))
+	used := n.interest.has(id) || !c.info.InPlace && n.cache.InUse(id)
+	if idle < p.grace || used && idle < interestCap {
+		p.count(func(r *nodepb.CollectReply) { r.Waiting++ })
+		return nil
+	}
+	return p.remove(ctx, c)
+}
+
+func (p *pass) count(fn func(*nodepb.CollectReply)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fn(p.reply)
+}
+
+// remove ends the keeping of an object: what the store says of it, unless
+// another keeper has it, then what is here.
+func (p *pass) remove(ctx context.Context, c candidate) error {
+	n, o := p.node, c.info.Object
+	freed := c.info.LocalBytes
+	if c.info.InPlace {
+		freed = 0
+	}
+	if !p.dryRun {
+		var err error
+		if freed, err = n.discard(ctx, c.info); err != nil {
+			return fmt.Errorf("remove object %s: %w", o.ID.Short(), err)
+		}
+		n.collection.gone(o.ID)
+	}
+	p.count(func(r *nodepb.CollectReply) {
+		if c.info.InPlace {
+			r.Forgotten++
+		} else {
+			r.Removed++
+			r.FreedBytes += freed
+		}
+		if !p.dryRun {
+			p.sets[o.Set] = true
+		}
+	})
+	return nil
+}
+
+// discard removes an object without a name from here, and its record from the
+// store if this node was its last keeper.
+func (n *Node) discard(ctx context.Context, info cache.Info) (freed int64, err error) {
+	o := info.Object
+	defer n.leaving.begin(o.ID)()
+	others, err := n.otherKeepers(ctx, o.Set)
+	if err == nil && !others {
+		err = n.catalog.DeleteObject(ctx, o.ID)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if info.InPlace {
+		return 0, n.cache.ForgetInPlace(ctx, []chunk.ObjectID{o.ID})
+	}
+	if err := n.cache.Keep(ctx, o.ID, false); err != nil {
+		return 0, err
+	}
+	return n.cache.Drop(ctx, o.ID)
+}
+
+// otherKeepers reports whether another node, alive or not, keeps something of a
+// set.
+func (n *Node) otherKeepers(ctx context.Context, set chunk.SetID) (bool, error) {
+	providers, err := n.catalog.Providers(ctx, set)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range providers {
+		if p.Keeper && p.Node != n.id {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (n *Node) publishing(id chunk.ObjectID) bool {
+	return n.publishes != nil && n.publishes(id)
+}
+
+func (c *collection) checkedAt(dir meta.InodeID) dirCheck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checked[dir]
+}
+
+func (c *collection) check(dir meta.InodeID, at dirCheck) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checked[dir] = at
+}
+
+// keeps reports whether the last pass found names of kept objects in a
+// directory.
+func (c *collection) keeps(dir meta.InodeID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.checked[dir]
+	return ok
+}
+
+// prune forgets the directories under which nothing is kept any more.
+func (c *collection) prune(kept map[meta.InodeID]keptIn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for dir := range c.checked {
+		if _, ok := kept[dir]; !ok {
+			delete(c.checked, dir)
+		}
+	}
+}
