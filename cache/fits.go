@@ -6,23 +6,39 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// Room returns how many bytes of objects that are not here yet could be
-// stored, if all that may be evicted were: in all, and of one object, which
-// lies on one root. Before the start's scan is over it waits for it.
+// Room returns how many bytes of objects that are not here yet could be stored
+// if all that is not kept were evicted, what is in use now included: in all, and
+// of one object, which lies on one root. Before the start's scan is over it
+// waits for it.
 func (c *Cache) Room(ctx context.Context) (total, one int64, err error) {
 	if err := c.scan(ctx); err != nil {
 		return 0, 0, err
 	}
+	loose := map[*root]int64{}
+	all := int64(0)
+	c.mu.Lock()
+	for _, e := range c.entries {
+		if e.root == nil || e.kept {
+			continue
+		}
+		n := e.used
+		if e.file != nil {
+			n = e.file.used.Load()
+		}
+		loose[e.root] += n
+		all += n
+	}
+	c.mu.Unlock()
 	for _, r := range c.roots {
 		if !r.usable() {
 			continue
 		}
-		room := max(r.askFree()+c.evictableOn(r), 0)
+		room := max(r.askFree()+loose[r], 0)
 		total += room
 		one = max(one, room)
 	}
 	if limit := c.cfg.Size; limit > 0 {
-		left := max(limit-c.used.Load()+c.evictableOn(nil), 0)
+		left := max(limit-c.used.Load()+all, 0)
 		total, one = min(total, left), min(one, left)
 	}
 	return total, one, nil

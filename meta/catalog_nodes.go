@@ -88,6 +88,7 @@ func (c *Catalog) nodeStates(ctx context.Context, roll []Record) ([]NodeState, e
 			c.log.Warn("skipping an unreadable node record", "node", states[i].Node, "err", err)
 			continue
 		}
+		info.SeenS = states[i].SeenS // the roll's alone
 		states[i] = NodeState{NodeInfo: info, Alive: true}
 	}
 	return states, nil
