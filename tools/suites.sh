@@ -55,7 +55,10 @@ build() { # without optimization: they wait for the file system, not for themsel
 link_cached
 [ -n "$(missing)" ] || exit 0
 case ${1:-} in
-needs) new_enough || printf 'cargo-web gcc\n' ;; # Debian's cargo is older; this one follows its browsers
+needs) # Debian's own cargo is older; this one follows its browsers
+	new_enough || printf 'cargo-web gcc\n'
+	[ -e /etc/ssl/certs/ca-certificates.crt ] || printf 'ca-certificates\n'
+	;;
 '') build ;;
 *)
 	echo "usage: tools/suites.sh [needs]" >&2
