@@ -123,12 +123,13 @@ func (f *file) abandon(why string, open bool) error {
 	f.mu.Unlock()
 	var errs []error
 	if s != nil {
-		errs = append(errs, f.a.lose(s.draft, n, s.object))
+		n.object = s.object
+		errs = append(errs, f.a.lose(s.draft, n, s))
 		s.done()
 	}
 	if d != nil {
 		n.object = chunk.Object{}
-		errs = append(errs, d.Sync(context.Background()), f.a.lose(d, n, chunk.Object{}))
+		errs = append(errs, d.Sync(context.Background()), f.a.lose(d, n, nil))
 	}
 	return errors.Join(append(errs, f.letGo())...)
 }

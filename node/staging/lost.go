@@ -17,7 +17,7 @@ type lost struct {
 	id     uint64
 	note   note
 	size   int64
-	sealed bool         // the bytes are an object of the cache, note.object
+	sealed bool         // the bytes are an object of the cache, note.object, or none are left of an empty file
 	base   chunk.Object // it began as a copy of; zero: none
 	// doubtful: the node ended while it was being published, and the store has
 	// not been asked yet whether it was.
@@ -27,13 +27,13 @@ type lost struct {
 }
 
 // lose hands a draft over to those who recover.
-func (a *Area) lose(d *draft, n note, object chunk.Object) error {
-	l := &lost{id: d.id, note: n, size: d.Size(), sealed: object.Size > 0}
+func (a *Area) lose(d *draft, n note, s *sealed) error {
+	l := &lost{id: d.id, note: n, size: d.Size(), sealed: s != nil}
 	if d.base != nil {
 		l.base = d.base.object
 	}
 	if l.sealed {
-		l.size = object.Size
+		l.size = s.object.Size
 	}
 	err := errors.Join(d.note(n, true), d.Close())
 	a.mu.Lock()
@@ -62,6 +62,8 @@ func (a *Area) load() error {
 		}
 		if l.sealed {
 			l.size = n.object.Size
+		}
+		if l.sealed && l.size > 0 {
 			a.using[n.object.ID] = true
 		}
 		a.lost[l.id] = l

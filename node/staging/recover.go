@@ -137,7 +137,7 @@ func (a *Area) over(ctx context.Context, l *lost, to fs.Place, replace bool) (*m
 }
 
 // republish publishes a lost file over what was found.
-func (a *Area) republish(ctx context.Context, l *lost, to fs.Place, over *meta.Entry) (meta.Entry, error) {
+func (a *Area) republish(ctx context.Context, l *lost, to fs.Place, over *meta.Entry) (_ meta.Entry, err error) {
 	f := &file{a: a, id: l.note.entry.Inode, at: to, closed: true, attrs: l.note.entry, entry: over}
 	f.attrs.Name = ""
 	if l.broken != nil {
@@ -152,24 +152,16 @@ func (a *Area) republish(ctx context.Context, l *lost, to fs.Place, over *meta.E
 	f.attrs.Inode = f.id
 	f.exclusive = over == nil
 	d := a.parkedDraft(l)
-	if l.sealed {
-		facts, err := a.cfg.Bytes.Sealed(ctx, l.note.object)
-		if err != nil {
-			return meta.Entry{}, fmt.Errorf("look at object %s: %w", l.note.object.ID.Short(), err)
-		}
-		f.sealed = &sealed{object: l.note.object, facts: facts, draft: d, done: func() {}}
-		if err := a.providing(ctx, f.sealed); err != nil {
-			return meta.Entry{}, err
-		}
-	} else {
+	if !l.sealed {
 		f.draft = d
+	} else if f.sealed, err = a.resealed(ctx, l, d); err != nil {
+		return meta.Entry{}, err
 	}
 	f.pub.Lock()
 	defer f.pub.Unlock()
-	err := f.publish(ctx)
-	if err != nil {
+	if err := f.publish(ctx); err != nil {
 		f.mu.Lock()
-		if f.sealed != nil && f.sealed.object.Size > 0 {
+		if f.sealed != nil {
 			l.sealed, l.note.object = true, f.sealed.object
 		}
 		f.mu.Unlock()
@@ -182,15 +174,23 @@ func (a *Area) republish(ctx context.Context, l *lost, to fs.Place, over *meta.E
 	return f.Entry(), nil
 }
 
-// providing makes sure that the set of a small object has its record: it may
-// have been withdrawn since.
-func (a *Area) providing(ctx context.Context, s *sealed) error {
+// resealed returns what a seal of an earlier publish made. The record of a small
+// object's set may have been withdrawn since.
+func (a *Area) resealed(ctx context.Context, l *lost, d *draft) (*sealed, error) {
+	s := &sealed{object: l.note.object, draft: d, done: func() {}}
+	if s.object.Size == 0 {
+		return s, nil
+	}
+	var err error
+	if s.facts, err = a.cfg.Bytes.Sealed(ctx, s.object); err != nil {
+		return nil, fmt.Errorf("look at object %s: %w", s.object.ID.Short(), err)
+	}
 	if s.object.Blocks() > 1 {
-		return nil // commit does
+		return s, nil // its set's record comes with the commit
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	return a.announce(ctx, s.object.Set)
+	return s, a.announce(ctx, s.object.Set)
 }
 
 // Discard throws a lost file away.
@@ -203,7 +203,7 @@ func (a *Area) Discard(ctx context.Context, id uint64) error {
 	if l.doubtful {
 		return fmt.Errorf("whether it was published is not known before the store answers: %w", meta.ErrUnavailable)
 	}
-	if l.sealed {
+	if l.sealed && l.size > 0 {
 		if err := a.cfg.Bytes.Drop(ctx, l.note.object.ID); err != nil {
 			return fmt.Errorf("drop object %s: %w", l.note.object.ID.Short(), err)
 		}
@@ -219,7 +219,7 @@ func (a *Area) CopyOut(ctx context.Context, id uint64, w io.Writer) (err error) 
 	}
 	defer free()
 	var r fs.Reader
-	if l.sealed {
+	if l.sealed && l.size > 0 {
 		if r, err = a.cfg.Open(ctx, l.note.object); err != nil {
 			return fmt.Errorf("open object %s: %w", l.note.object.ID.Short(), err)
 		}

@@ -81,7 +81,7 @@ func (r *rig) start() {
 	require.NoError(r.t, err)
 	area, err := New(Config{
 		Node: r.id, Bytes: CacheBytes{r.cache}, Catalog: r.cat, View: view, Open: r.open,
-		ChunkSize: 4 * block, Private: DefaultPrivate(), Timeout: 500 * time.Millisecond,
+		ChunkSize: 3 * block, Private: DefaultPrivate(), Timeout: 500 * time.Millisecond,
 		Changed: func(dir meta.InodeID, name string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -165,7 +165,7 @@ func (r *rig) elsewhere(name string, b []byte, p meta.PublishIf) meta.Entry {
 		e.Inode = p.Over.Inode
 	}
 	if len(b) > 0 {
-		e.Object = chunk.Object{ID: chunk.NewObjectID(), Set: chunk.NewSetID(), Size: e.Size, ChunkSize: 4 * block, BlockSize: block}
+		e.Object = chunk.Object{ID: chunk.NewObjectID(), Set: chunk.NewSetID(), Size: e.Size, ChunkSize: 3 * block, BlockSize: block}
 		r.far.mu.Lock()
 		r.far.bytes[e.Object.ID] = b
 		r.far.mu.Unlock()
