@@ -123,6 +123,15 @@ func (c *control) Collect(ctx context.Context, req *nodepb.CollectRequest) (*nod
 	return r, controlError(err)
 }
 
+// Recover implements the control service.
+func (c *control) Recover(req *nodepb.RecoverRequest, stream grpc.ServerStreamingServer[nodepb.RecoverReply]) error {
+	who, err := callerFrom(stream.Context())
+	if err != nil {
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	return controlError(c.node.recover(stream.Context(), who, req, stream.Send))
+}
+
 // Unmount implements the control service: it replies when the mount is gone;
 // the process ends after that.
 func (c *control) Unmount(ctx context.Context, req *nodepb.UnmountRequest) (*nodepb.UnmountReply, error) {

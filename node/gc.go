@@ -24,6 +24,8 @@ const (
 	collectGrace = time.Minute
 	// interestCap is how long readers that never close can hold it.
 	interestCap = 24 * time.Hour
+	// collectPause is the least time between passes that nobody asked for.
+	collectPause = 5 * time.Second
 	// collectAtOnce is how many objects are looked at side by side.
 	collectAtOnce = 8
 )
@@ -127,6 +129,21 @@ func (c *collection) placeOf(id chunk.ObjectID) meta.Place {
 	return c.places[id]
 }
 
+// keptNames is the view of the names for those who publish: collection has to
+// know where the names of small objects are, which have no record that says so.
+type keptNames struct {
+	*meta.View
+	collection *collection
+}
+
+// Wrote implements staging.View.
+func (v keptNames) Wrote(dir meta.InodeID, e meta.Entry) {
+	if e.Kind == meta.KindFile && e.Size > 0 && e.Object.Blocks() == 1 {
+		v.collection.seenAt(e.Object.ID, meta.Place{Dir: dir, Name: e.Name})
+	}
+	v.View.Wrote(dir, e)
+}
+
 // gone forgets all about an object that was removed.
 func (c *collection) gone(id chunk.ObjectID) {
 	c.mu.Lock()
@@ -171,6 +188,11 @@ func (n *Node) runCollection(ctx context.Context) error {
 			n.log.Debug("nothing collected", "err", err)
 		case r.Removed+r.Forgotten > 0:
 			n.log.Info("removed what had no name any more", "objects", r.Removed, "registered", r.Forgotten, "bytes", r.FreedBytes)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(collectPause):
 		}
 	}
 }
@@ -461,7 +483,7 @@ func (p *pass) remove(ctx context.Context, c candidate) error {
 func (n *Node) discard(ctx context.Context, info cache.Info) (freed int64, err error) {
 	o := info.Object
 	defer n.leaving.begin(o.ID)()
-	others, err := n.otherKeepers(ctx, o.Set)
+	others, err := n.otherKeepers(ctx, o)
 	if err == nil && !others {
 		err = n.catalog.DeleteObject(ctx, o.ID)
 	}
@@ -477,17 +499,23 @@ func (n *Node) discard(ctx context.Context, info cache.Info) (freed int64, err e
 	return n.cache.Drop(ctx, o.ID)
 }
 
-// otherKeepers reports whether another node, alive or not, keeps something of a
-// set.
-func (n *Node) otherKeepers(ctx context.Context, set chunk.SetID) (bool, error) {
-	providers, err := n.catalog.Providers(ctx, set)
+// otherKeepers reports whether another node keeps an object, or may: one that
+// does not answer counts. Records say who keeps something of a set.
+func (n *Node) otherKeepers(ctx context.Context, o chunk.Object) (bool, error) {
+	providers, err := n.catalog.Providers(ctx, o.Set)
 	if err != nil {
 		return false, err
 	}
 	for _, p := range providers {
-		if p.Keeper && p.Node != n.id {
-			return true, nil
+		if !p.Keeper || p.Node == n.id {
+			continue
 		}
+		if p.Alive {
+			if _, err := n.peers.holds(ctx, p.Peer, o); errors.Is(err, chunk.ErrNotHeld) {
+				continue
+			}
+		}
+		return true, nil
 	}
 	return false, nil
 }

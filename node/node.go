@@ -15,6 +15,7 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/staging"
 	"github.com/p2pfs/p2pfs/rdma"
 )
 
@@ -44,6 +45,7 @@ type Node struct {
 	source   *sources
 	mount    *fs.FS
 	mounted  atomic.Pointer[fs.FS] // the same, for parts that started before it
+	staging  atomic.Pointer[staging.Area]
 
 	leaving    leaving
 	interest   interest

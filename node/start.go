@@ -58,7 +58,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // start makes the parts in the order they depend on each other.
 func (n *Node) start(ctx, life context.Context) error {
 	steps := []func(ctx, life context.Context) error{
-		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startView, n.joinCluster, n.startMount, n.startControl,
+		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startView, n.startStaging, n.joinCluster, n.startMount, n.startControl,
 	}
 	for _, step := range steps {
 		if err := step(ctx, life); err != nil {
@@ -82,7 +82,7 @@ func (n *Node) startCache(_, life context.Context) error {
 	n.binder = newBinder(n.log)
 	c, err := cache.Open(cache.Config{
 		Roots: n.cfg.CacheDirs, Size: n.cfg.CacheSize, FreeSpace: n.cfg.FreeSpace,
-		Withdraw: func(ctx context.Context, s chunk.SetID) error { return n.registry.withdraw(ctx, s) },
+		Withdraw: n.withdraw,
 		Bound:    n.binder.add,
 		Damaged:  n.binder.damage,
 		Log:      n.log,
@@ -198,13 +198,8 @@ func (n *Node) startEngine(_, life context.Context) error {
 func (n *Node) startView(ctx, life context.Context) error {
 	view, err := meta.NewView(meta.ViewConfig{
 		Catalog: n.catalog, Local: n.storage.table, Consistency: meta.Consistency(n.cfg.Consistency), Timeout: DefaultMetaTimeout,
-		OnChange: func(c meta.Change) {
-			n.nameChanged(c.Dir, c.Name)
-			if m := n.mounted.Load(); m != nil {
-				m.Changed(c.Dir, c.Name, c.Gap)
-			}
-		},
-		Log: n.log,
+		OnChange: n.learned,
+		Log:      n.log,
 	})
 	if err != nil {
 		return err
@@ -346,13 +341,7 @@ func hostID() string {
 }
 
 func (n *Node) startMount(ctx, _ context.Context) error {
-	m, err := fs.Mount(ctx, fs.Config{
-		Mountpoint: n.cfg.Mountpoint, Names: n.view, Bytes: &objectBytes{cache: n.cache, engine: n.engine, source: n.source},
-		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
-		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0,
-		ReadOnly:  true, // files come by register; nothing can be written through the mount
-		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Log: n.log,
-	})
+	m, err := fs.Mount(ctx, n.mountConfig())
 	if err != nil {
 		return err
 	}

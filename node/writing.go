@@ -15,8 +15,8 @@ import (
 // is read-only, too: what an earlier run left must stay, and can be recovered.
 func (n *Node) startStaging(_, life context.Context) error {
 	a, err := staging.New(staging.Config{
-		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: n.view,
-		Open: (&objectBytes{cache: n.cache, engine: n.engine}).Open, ChunkSize: n.chunkSize,
+		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: keptNames{n.view, n.collection},
+		Open: (&objectBytes{cache: n.cache, engine: n.engine, source: n.source}).Open, ChunkSize: n.chunkSize,
 		Private: n.cfg.Private, Timeout: DefaultMetaTimeout, Log: n.log,
 		Changed: func(dir meta.InodeID, name string) {
 			if m := n.mounted.Load(); m != nil {
@@ -28,6 +28,7 @@ func (n *Node) startStaging(_, life context.Context) error {
 		return err
 	}
 	n.staging.Store(a)
+	n.publishes, n.usesSet = a.Holds, a.Keeps
 	n.onClose("the files that were being written", plain(a.Close))
 	n.goRun(life, "files left by an earlier run", a.Run)
 	return nil
@@ -44,6 +45,7 @@ func (n *Node) withdraw(ctx context.Context, set chunk.SetID) error {
 
 // learned takes in a change of names that the view tells of.
 func (n *Node) learned(c meta.Change) {
+	n.nameChanged(c.Dir, c.Name)
 	if a := n.staging.Load(); a != nil {
 		a.Learned(c.Dir, c.Name)
 	}
@@ -56,7 +58,7 @@ func (n *Node) learned(c meta.Change) {
 func (n *Node) mountConfig() fs.Config {
 	a := n.staging.Load()
 	return fs.Config{
-		Mountpoint: n.cfg.Mountpoint, Names: a.Names(), Changes: a, Bytes: &objectBytes{cache: n.cache, engine: n.engine},
+		Mountpoint: n.cfg.Mountpoint, Names: a.Names(), Changes: a, Bytes: &objectBytes{cache: n.cache, engine: n.engine, source: n.source},
 		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
 		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0, ReadOnly: n.cfg.ReadOnly,
 		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Log: n.log,
