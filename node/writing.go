@@ -15,7 +15,7 @@ import (
 // is read-only, too: what an earlier run left must stay, and can be recovered.
 func (n *Node) startStaging(_, life context.Context) error {
 	a, err := staging.New(staging.Config{
-		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: n.view,
+		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: keptNames{n.view, n.collection},
 		Open: (&objectBytes{cache: n.cache, engine: n.engine, source: n.source}).Open, ChunkSize: n.chunkSize,
 		Private: n.cfg.Private, Timeout: DefaultMetaTimeout, Log: n.log,
 		Changed: func(dir meta.InodeID, name string) {
@@ -28,7 +28,7 @@ func (n *Node) startStaging(_, life context.Context) error {
 		return err
 	}
 	n.staging.Store(a)
-	n.publishes = a.Holds
+	n.publishes, n.usesSet = a.Holds, a.Keeps
 	n.onClose("the files that were being written", plain(a.Close))
 	n.goRun(life, "files left by an earlier run", a.Run)
 	return nil
