@@ -35,6 +35,8 @@ var errnos = []struct {
 	{meta.ErrNotFound, syscall.ENOENT},
 	{meta.ErrExist, syscall.EEXIST},
 	{meta.ErrConflict, syscall.EAGAIN},
+	{meta.ErrStale, syscall.ESTALE},
+	{meta.ErrLoop, syscall.EINVAL},
 	{errMixed, syscall.ESTALE},
 	{meta.ErrNotDir, syscall.ENOTDIR},
 	{meta.ErrIsDir, syscall.EISDIR},
@@ -53,7 +55,7 @@ var errnos = []struct {
 }
 
 // writerErrnos come before errnos for whoever changes something: here the cache's
-// disk is the writer's, and what a file cannot do is said as the disk says it.
+// disk is the writer's.
 var writerErrnos = []struct {
 	err   error
 	errno syscall.Errno
@@ -62,8 +64,6 @@ var writerErrnos = []struct {
 	{syscall.ENOSPC, syscall.ENOSPC},
 	{syscall.EDQUOT, syscall.EDQUOT},
 	{syscall.EFBIG, syscall.EFBIG},
-	{syscall.EOPNOTSUPP, syscall.EOPNOTSUPP},
-	{syscall.ENXIO, syscall.ENXIO},
 }
 
 // toStatus returns what the kernel is told for err.
@@ -106,4 +106,25 @@ func byOwner(err error) fuse.Status {
 		return st
 	}
 	return statusStale
+}
+
+// byFile is byWriter for requests that the local file system answers in its own
+// words: what it cannot do, and where there is nothing.
+func byFile(err error) fuse.Status {
+	for _, errno := range []syscall.Errno{syscall.EOPNOTSUPP, syscall.ENXIO} {
+		if errors.Is(err, errno) {
+			return fuse.Status(errno)
+		}
+	}
+	return byWriter(err)
+}
+
+// isAnswer reports whether a status is an answer about names, not a failure
+// that somebody should hear of.
+func isAnswer(st fuse.Status) bool {
+	switch syscall.Errno(st) {
+	case syscall.ENOENT, syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EINVAL, syscall.EFBIG:
+		return true
+	}
+	return false
 }

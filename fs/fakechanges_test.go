@@ -23,6 +23,8 @@ type fakeChanges struct {
 	changed func(dir meta.InodeID, name string) // the watch
 	closes  atomic.Int64                        // uses that were not given back
 
+	opening sync.Mutex // one Change at a time
+
 	mu     sync.Mutex
 	files  map[meta.InodeID]*fakeFile
 	public map[Place]meta.Entry // files as other nodes see them
@@ -209,8 +211,13 @@ func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry
 	if err != nil {
 		return nil, err
 	}
-	if f, ok := c.peek(e.Inode); ok {
-		return f.use(), nil
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	if now.Inode != e.Inode {
+		return nil, meta.ErrStale
+	}
+	if w, ok := c.Find(e.Inode); ok {
+		return w, nil
 	}
 	f, err := c.open(Place{dir, e.Name}, now)
 	if err != nil {

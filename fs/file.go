@@ -74,7 +74,8 @@ func (t *table) join(n *inode, write bool) (f file, ok bool, err error) {
 		return file{}, false, nil
 	}
 	if write && n.file.nature != natureStaged {
-		t.part(n, time.Now())
+		t.unname(n)
+		t.want(n, time.Now())
 		return file{}, false, errMixed
 	}
 	n.file.handles++

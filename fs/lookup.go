@@ -31,9 +31,7 @@ func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string,
 	changes := f.table.seen(parent)
 	e, confirmed, err := f.find(c, parent.id, name)
 	if err != nil {
-		if !errors.Is(err, meta.ErrNotFound) {
-			f.complain(c, "look up", name, err)
-		}
+		f.complain(c, "look up", name, err)
 		// A name that is not there is ENOENT whichever directory id it was
 		// asked under, and the kernel does not remember it.
 		return toStatus(err)

@@ -31,6 +31,7 @@ type FS struct {
 	epoch       atomic.Pointer[epoch]
 	life        atomic.Pointer[epoch] // of calls that outlive an unmount
 	complaints  limiter
+	forced      atomic.Bool   // abandonAll was called
 	done        chan struct{} // closed when the mount is gone and all ended
 
 	completions atomic.Uint64
@@ -236,7 +237,7 @@ func (f *FS) panicked(v any) fuse.Status {
 func (f *FS) closeAll() {
 	ctx, cancel := context.WithTimeout(f.life.Load().ctx, partingTimeout)
 	defer cancel()
-	if mounted, err := f.mounted(); mounted || err != nil {
+	if mounted, err := f.mounted(); mounted || err != nil || f.forced.Load() {
 		cancel()
 	}
 	for _, h := range f.handles.takeAll() {
@@ -255,8 +256,9 @@ func renew(p *atomic.Pointer[epoch]) (old *epoch) {
 // are not affected.
 func (f *FS) interruptAll() { renew(&f.epoch).end() }
 
-// abandonAll also ends those that write.
+// abandonAll also ends those that write. What is not published then stays so.
 func (f *FS) abandonAll() {
+	f.forced.Store(true)
 	f.interruptAll()
 	renew(&f.life).end()
 }

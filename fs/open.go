@@ -52,7 +52,7 @@ func (r *raw) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) f
 	}
 	c := f.newCall(cancel, &in.InHeader, defaultNamesTimeout)
 	defer c.end()
-	if st := f.confirm(c, n, in.Pid); st != fuse.OK {
+	if st := f.confirm(c, n, in.Pid, want); st != fuse.OK {
 		return st
 	}
 	h, st, err := f.open(c, n, want, out)
@@ -81,12 +81,14 @@ func (f *FS) openForWriting(h *handle, tid uint32) {
 
 // confirm makes sure that an inode is what its name stands for. If it is not,
 // the answer is ESTALE: the kernel looks the name up again and opens what it
-// finds.
-func (f *FS) confirm(ctx context.Context, n *inode, tid uint32) fuse.Status {
-	if f.table.removed(n) { // by /proc/<pid>/fd
-		if f.table.isWritten(n) {
+// finds. One whose name was removed here, while it was being opened or to be
+// opened by /proc/<pid>/fd, can still be read.
+func (f *FS) confirm(ctx context.Context, n *inode, tid uint32, want intent) fuse.Status {
+	if f.table.removed(n) {
+		if !want.write || f.table.isWritten(n) {
 			return fuse.OK
 		}
+		f.table.mistrust(n, tid, want, time.Now())
 		return statusStale
 	}
 	if f.cfg.Consistency != ConsistencyOpen || f.table.takeConfirmed(n, tid) {
@@ -96,7 +98,7 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32) fuse.Status {
 	e, err := f.cfg.Names.Confirm(ctx, dir, known.Name)
 	switch {
 	case errors.Is(err, meta.ErrNotFound), err == nil && !f.table.still(n, &e):
-		f.table.mistrust(n, tid, time.Now())
+		f.table.mistrust(n, tid, want, time.Now())
 		return statusStale
 	case err != nil:
 		f.complain(ctx, "open", known.Name, err)

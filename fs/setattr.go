@@ -138,7 +138,7 @@ func (f *FS) setSize(c *call, n *inode, in *fuse.SetAttrIn, size uint64) fuse.St
 	}
 	if h == nil || h.staged == nil || h.inode != n {
 		h = nil
-		if st := f.confirm(c, n, in.Pid); st != fuse.OK {
+		if st := f.confirm(c, n, in.Pid, intent{write: true}); st != fuse.OK {
 			return st
 		}
 	}

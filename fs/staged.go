@@ -124,32 +124,42 @@ func (s *staged) complained(at uint64) {
 	s.told = max(s.told, at)
 }
 
-// wantLasts is how long a file that was to be opened for writing is opened that
-// way by readers, too: the kernel tries an open only twice, and a reader must
-// not settle the new inode in between.
+// The kernel tries an open only twice. So once an open for writing has failed
+// with ESTALE, the name is wanted for a while: its next lookup makes an inode
+// that can be opened for writing, and a reader who is faster opens that one as
+// a writer would.
 const (
 	wantLasts = 5 * time.Second
 	wantsKept = 1000
 )
 
-// part takes the name away from an inode that is open in a way that excludes
-// writing: its handles go on, and the next lookup makes an inode that is opened
-// for writing. t.mu is held.
-func (t *table) part(n *inode, now time.Time) {
-	t.unname(n)
+// want records that a name is to be opened for writing. t.mu is held.
+func (t *table) want(n *inode, now time.Time) {
 	prune(t.wants, wantsKept, func(until time.Time) bool { return now.After(until) })
-	t.wants[n.id] = now.Add(wantLasts)
+	t.wants[kid{n.dir, n.entry.Name}] = now.Add(wantLasts)
 }
 
-// wanted reports whether a file is to be opened for writing whoever opens it.
-func (t *table) wanted(id meta.InodeID, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// wanted reports whether a name is to be opened for writing, whoever opens it.
+// t.mu is held.
+func (t *table) wanted(dir meta.InodeID, name string, now time.Time) bool {
 	if len(t.wants) == 0 {
 		return false
 	}
-	until, ok := t.wants[id]
+	until, ok := t.wants[kid{dir, name}]
 	return ok && now.Before(until)
+}
+
+// isWanted is wanted for an inode's name.
+func (t *table) isWanted(n *inode) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.wanted(n.dir, n.entry.Name, time.Now())
+}
+
+// mixes reports whether the inode is open in a way that excludes writing.
+// table.mu is held.
+func (n *inode) mixes() bool {
+	return n.file != nil && n.file.handles > 0 && n.file.nature != natureStaged
 }
 
 // pin counts one more handle of an inode that is being written and returns what
@@ -188,12 +198,16 @@ func (f *FS) stage(ctx context.Context, n *inode, in intent) (w way, ok bool, er
 	}
 	write, found := f.cfg.Changes.Find(n.id)
 	if !found {
-		if !in.write && !f.table.wanted(n.id, time.Now()) {
+		if !in.write && !f.table.isWanted(n) {
 			return way{}, false, nil
 		}
 		dir, e := f.table.where(n)
-		if write, err = f.cfg.Changes.Change(ctx, dir, e, in.truncate); err != nil {
+		write, err = f.cfg.Changes.Change(ctx, dir, e, in.truncate)
+		switch {
+		case err != nil && in.write:
 			return way{}, false, err
+		case err != nil: // who only reads does without
+			return way{}, false, nil
 		}
 	}
 	return wayTo(write, in.truncate && !found), true, nil

@@ -52,8 +52,8 @@ type table struct {
 	kids    map[meta.InodeID]map[string]*inode // the inode a name stands for now
 	objects map[chunk.ObjectID]map[*inode]struct{}
 	doubts  map[kid]doubt
-	wants   map[meta.InodeID]time.Time // files that must be opened for writing, until when
-	own     map[kid]time.Time          // names changed here, when
+	wants   map[kid]time.Time // names that are about to be opened for writing, until when
+	own     map[kid]time.Time // names changed here, when
 }
 
 // kid is a name in a directory.
@@ -86,7 +86,7 @@ func (t *table) init(root meta.Entry) {
 	t.kids = map[meta.InodeID]map[string]*inode{}
 	t.objects = map[chunk.ObjectID]map[*inode]struct{}{}
 	t.doubts = map[kid]doubt{}
-	t.wants = map[meta.InodeID]time.Time{}
+	t.wants = map[kid]time.Time{}
 	t.own = map[kid]time.Time{}
 	r := &inode{node: rootNode, gen: 1, kind: meta.KindDir, id: root.Inode, dir: root.Inode, entry: root, lookups: 1}
 	t.nodes[rootNode], t.dirs[root.Inode] = r, r
@@ -137,6 +137,11 @@ func (t *table) enter(dir meta.InodeID, e *meta.Entry) *inode {
 	n := t.kids[dir][e.Name]
 	gen := uint64(1)
 	if n != nil && !n.standsFor(e) {
+		gen = n.gen + 1
+		t.unname(n)
+		n = nil
+	}
+	if n != nil && n.mixes() && t.wanted(dir, e.Name, time.Now()) {
 		gen = n.gen + 1
 		t.unname(n)
 		n = nil
@@ -265,9 +270,12 @@ func (t *table) refresh(n *inode, e *meta.Entry) (changed bool) {
 
 // mistrust records that the open of thread tid found n's name to stand for
 // something else.
-func (t *table) mistrust(n *inode, tid uint32, now time.Time) {
+func (t *table) mistrust(n *inode, tid uint32, want intent, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if want.write {
+		t.want(n, now)
+	}
 	prune(t.doubts, doubtsKept, func(d doubt) bool { return now.After(d.until) })
 	t.doubts[kid{n.dir, n.entry.Name}] = doubt{tid, now.Add(doubtLasts)}
 }

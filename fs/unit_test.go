@@ -175,12 +175,12 @@ func TestTableDoubts(t *testing.T) {
 	}
 	for i := range 2 * doubtsKept {
 		n := tab.lookup(meta.RootDir, fileEntry("f"+itoa(i), 7))
-		tab.mistrust(n, 1, now)
+		tab.mistrust(n, 1, intent{}, now)
 	}
 	require.True(t, asked("f0", now))
 	later := now.Add(2 * doubtLasts)
 	require.False(t, asked("f0", later))
-	tab.mistrust(tab.child(meta.RootDir, "f1"), 1, later)
+	tab.mistrust(tab.child(meta.RootDir, "f1"), 1, intent{}, later)
 	require.Len(t, tab.doubts, 1, "old ones do not pile up")
 }
 

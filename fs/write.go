@@ -75,7 +75,7 @@ func (r *raw) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Statu
 	c := f.newLasting(cancel, &in.InHeader, defaultReadTimeout)
 	defer c.end()
 	if err := h.staged.write.Allocate(c, int64(in.Offset), int64(in.Length), in.Mode); err != nil {
-		return byWriter(err)
+		return byFile(err)
 	}
 	h.staged.wrote(&h.marks)
 	return fuse.OK
@@ -102,18 +102,25 @@ func (r *raw) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut
 		return fuse.EINVAL
 	case off < 0 || off >= size:
 		return fuse.Status(syscall.ENXIO)
-	case h.staged == nil && in.Whence == unix.SEEK_DATA: // holes of an object are not looked for
-		out.Offset = uint64(off)
-		return fuse.OK
-	case h.staged == nil:
-		out.Offset = uint64(size)
-		return fuse.OK
 	}
-	c := f.newCall(cancel, &in.InHeader, defaultReadTimeout)
-	defer c.end()
-	at, err := h.staged.write.Seek(c, off, in.Whence)
+	at, err := int64(0), error(nil)
+	switch {
+	case h.staged != nil:
+		c := f.newCall(cancel, &in.InHeader, defaultReadTimeout)
+		defer c.end()
+		at, err = h.staged.write.Seek(c, off, in.Whence)
+	case h.local != nil: // reads do not use its position
+		at, err = unix.Seek(int(h.local.Fd()), off, int(in.Whence))
+	case in.Whence == unix.SEEK_DATA: // holes here are what has not arrived yet
+		at = off
+	default:
+		at = size
+	}
 	if err != nil {
-		return byWriter(err)
+		return byFile(err)
+	}
+	if at = min(at, size); at == size && in.Whence == unix.SEEK_DATA {
+		return fuse.Status(syscall.ENXIO)
 	}
 	out.Offset = uint64(at)
 	return fuse.OK
