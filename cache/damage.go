@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -10,7 +11,7 @@ import (
 
 // Recheck reads a block again and compares it with its sum. A registered file
 // that differs is damaged from then on: ErrDamaged. A fetched object that
-// differs is removed, to be fetched anew: ErrCorrupt. A block that is not
+// differs is removed, to be fetched anew, unless it is kept: ErrCorrupt. A block that is not
 // here, or was never bound, is ErrNotHeld.
 func (c *Cache) Recheck(ctx context.Context, object chunk.ObjectID, block int) error {
 	s, err := c.places.get(object)
@@ -33,9 +34,13 @@ func (c *Cache) Recheck(ctx context.Context, object chunk.ObjectID, block int) e
 	if err != nil || ok {
 		return err
 	}
-	c.log.Warn("object removed: a block on disk is no longer what was fetched", "object", object, "block", block, "root", f.root.dir)
-	if _, err := c.remove(ctx, e); err != nil {
+	switch _, err := c.remove(ctx, e); {
+	case errors.Is(err, ErrKept):
+		c.log.Error("a block of a kept object is bad on disk", "object", object, "block", block, "root", f.root.dir)
+	case err != nil:
 		return err
+	default:
+		c.log.Warn("object removed: a block on disk is no longer what was fetched", "object", object, "block", block, "root", f.root.dir)
 	}
 	return fmt.Errorf("recheck block %d of object %s: %w", block, object.Short(), chunk.ErrCorrupt)
 }

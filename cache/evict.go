@@ -15,8 +15,14 @@ func (c *Cache) reserve(r *root, n int64) error {
 	used := c.used.Add(n)
 	r.used.Add(n)
 	if limit := c.cfg.Size; limit > 0 && used > limit {
-		c.makeRoom(nil, used-limit, false)
-		if used = c.used.Load(); used > limit {
+		// The first may be what found out how much is here.
+		for range 2 {
+			c.makeRoom(nil, used-limit, false)
+			if used = c.used.Load(); used <= limit {
+				break
+			}
+		}
+		if used > limit {
 			c.unreserve(r, n)
 			return fmt.Errorf("%w: %d bytes are in use or kept open, of %d", chunk.ErrNoSpace, used-n, limit)
 		}

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,11 +97,9 @@ func oneJournal(dir string) bool {
 // has ended. Files are best given together.
 func (j *journal) flush(files ...*os.File) error {
 	if !j.ordered {
-		for _, f := range files {
-			if err := fdatasync(f); err != nil {
-				return err
-			}
-		}
+		return together(files, fdatasync)
+	}
+	if len(files) == 0 {
 		return nil
 	}
 	const before, write, after = unix.SYNC_FILE_RANGE_WAIT_BEFORE, unix.SYNC_FILE_RANGE_WRITE, unix.SYNC_FILE_RANGE_WAIT_AFTER
@@ -112,6 +111,21 @@ func (j *journal) flush(files ...*os.File) error {
 		}
 	}
 	return nil
+}
+
+// together does all at once, so that they share flushes of the disk, and
+// returns an error if one of them had one.
+func together[T any](all []T, do func(T) error) error {
+	if len(all) == 1 {
+		return do(all[0])
+	}
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, x := range all {
+		wg.Go(func() { errs[i] = do(x) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // expect says that the caller will commit soon, or call unexpect.
@@ -140,12 +154,7 @@ func (j *journal) nudge() {
 func (j *journal) commit(dirs ...string) error {
 	if !j.ordered {
 		j.unexpect()
-		for _, d := range dirs {
-			if err := syncDir(d); err != nil {
-				return err
-			}
-		}
-		return nil
+		return together(dirs, syncDir)
 	}
 	j.mu.Lock()
 	j.coming--

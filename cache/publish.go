@@ -32,21 +32,19 @@ const takeAtOnce = 4
 // known finds out, after a crash, that it was being done. An error leaves a
 // staged file as it was.
 //
-// The order, and what is left by a process killed after each step (k) and by a
-// machine that loses its power (p) then:
+// The order, and what a process that is killed after a step leaves (k), or a
+// machine that loses its power (p):
 //
-//  1. blocks of the base are taken over, sums are completed, blocks of zeros
-//     made holes                              k: staged       p: staged
-//  2. the note's bytes, then the data's, flushed k: staged    p: staged
-//  3. the map of the object is made under its own name, complete and kept, and
-//     flushed                                 k: staged; a map without data is
-//     removed at the next start               p: the same
-//  4. the data file is made read-only         k: staged, made writable again
-//     when it is opened                       p: the same
-//  5. it is renamed to the object's           k: object and note
-//     p: staged or object, with the note
-//  6. commit                                  k: object and note
-//     p: object and note
+//  1. Blocks of the base are taken over, sums completed, zeros made holes.
+//     k, p: staged, with the note.
+//  2. The object's map is made under its own name, complete and kept.
+//     k, p: staged; a map without data is removed at the next start.
+//  3. The bytes of the data, the map and the note are flushed. k, p: as before.
+//  4. The data file is made read-only. k, p: staged, and made writable again
+//     when it is opened.
+//  5. It is renamed to the object's name. k: object and note. p: staged or
+//     object, with the note.
+//  6. Commit. k, p: object and note.
 //
 // Only the commit waits for the disk's cache, and publishes at the same time
 // share one. Where the file system has no journal that keeps the order (see

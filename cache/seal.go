@@ -36,7 +36,7 @@ func (p *publication) stagingPath() string { return p.r.dir + "/" + stagingDir }
 
 // empty ends the publish of a file without bytes.
 func (p *publication) empty() (Sealed, error) {
-	if err := p.flushNote(); err != nil {
+	if err := p.flushWithNote(); err != nil {
 		return Sealed{}, err
 	}
 	p.c.step("note")
@@ -131,12 +131,7 @@ func (p *publication) seal() error {
 	if err := p.c.reserveID(id); err != nil {
 		return err
 	}
-	err := p.flushNote()
-	if err == nil {
-		p.c.step("note")
-		err = p.place()
-	}
-	if err != nil {
+	if err := p.place(); err != nil {
 		p.c.unreserveID(id)
 		p.r.unlinkMap(id)
 		return err
@@ -157,7 +152,7 @@ func (p *publication) place() error {
 	}
 	defer mapf.Close()
 	p.c.step("map")
-	if err := p.r.journal.flush(p.data, mapf); err != nil {
+	if err := p.flushWithNote(p.data, mapf); err != nil {
 		return err
 	}
 	p.mapUsed = blocksOf(mapf)

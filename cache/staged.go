@@ -51,7 +51,8 @@ type Staged struct {
 	// noteMu is held across the writing of the note.
 	noteMu    sync.Mutex
 	noted     bool // there is a note
-	noteLoose bool // it may not survive a power failure yet
+	noteLoose bool // its bytes may not survive a power failure yet
+	noteSolid bool // it, or one before it, may have been made durable
 
 	// mu is held across every change of this file, its disk I/O included,
 	// and never while bytes of the base are fetched.

@@ -84,9 +84,10 @@ func (k crashKind) read(_ context.Context, off int64, p []byte) error {
 }
 
 // check requires that a cache holds the staged file or the object, whole, with
-// the note, and that the staged file can be published under the same object. It
-// returns whether it was the object.
-func (k crashKind) check(t *testing.T, c *Cache) bool {
+// the note, and that the staged file can be published under the same object. Of
+// one that was never synced only the note must be there. It returns whether it
+// was the object.
+func (k crashKind) check(t *testing.T, c *Cache, synced bool) bool {
 	files, err := c.StagedFiles()
 	require.NoError(t, err)
 	require.Len(t, files, 1)
@@ -96,6 +97,11 @@ func (k crashKind) check(t *testing.T, c *Cache) bool {
 	o := crashTo(k.size)
 	info, ok := c.Stat(o.ID)
 	published := f.Published
+	if !published && !synced {
+		require.False(t, ok, "staged and an object")
+		require.NoError(t, c.DiscardStaged(crashID))
+		return false
+	}
 	if !published {
 		require.False(t, ok, "staged and an object")
 		require.Equal(t, k.size, f.Size)
@@ -172,7 +178,7 @@ func TestPublishKilled(t *testing.T) {
 				require.ErrorContains(t, cmd.Run(), "killed", step)
 				c, err := Open(Config{Roots: []string{root}, FreeSpace: Reserve{Bytes: -1}})
 				require.NoError(t, err)
-				published := k.check(t, c)
+				published := k.check(t, c, true)
 				require.Equal(t, step == "renamed" || step == "committed", published, step)
 				if published {
 					objects++
@@ -232,8 +238,9 @@ func (im *image) lost(name string) string {
 func TestPublishPowerLost(t *testing.T) {
 	t.Parallel()
 	for kind, k := range crashKinds() {
-		for _, ordered := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s ordered %v", kind, ordered), func(t *testing.T) {
+		for i := range 4 {
+			ordered, synced := i&1 == 0, i&2 == 0
+			t.Run(fmt.Sprintf("%s ordered %v synced %v", kind, ordered, synced), func(t *testing.T) {
 				t.Parallel()
 				im := newImage(t)
 				cfg := Config{Roots: []string{filepath.Join(im.dir, "cache")}, FreeSpace: Reserve{Bytes: -1}, BootID: "before"}
@@ -242,8 +249,12 @@ func TestPublishPowerLost(t *testing.T) {
 				c.roots[0].journal.ordered = ordered
 				s, err := k.write(t.Context(), c)
 				require.NoError(t, err)
-				require.NoError(t, s.Sync(t.Context()))
-				lost := map[string]string{"synced": im.lost("synced")}
+				if synced {
+					require.NoError(t, s.Sync(t.Context()))
+				} else {
+					require.NoError(t, s.SetNote([]byte(crashNote), true))
+				}
+				lost := map[string]string{"before": im.lost("before")}
 				c.step = func(step string) { lost[step] = im.lost(step) }
 				_, err = s.Publish(t.Context(), crashTo(k.size))
 				require.NoError(t, err)
@@ -252,10 +263,10 @@ func TestPublishPowerLost(t *testing.T) {
 				for step, dir := range lost {
 					c, err := Open(Config{Roots: []string{filepath.Join(dir, "cache")}, FreeSpace: Reserve{Bytes: -1}, BootID: "after"})
 					require.NoError(t, err, step)
-					published[step] = k.check(t, c)
+					published[step] = k.check(t, c, synced)
 					require.NoError(t, c.Close())
 				}
-				require.False(t, published["synced"])
+				require.False(t, published["before"])
 				require.True(t, published["committed"])
 			})
 		}

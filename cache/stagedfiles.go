@@ -231,7 +231,7 @@ func (c *Cache) reopenStaged(e stagedEntry, id uint64, blockSize int64, read Bas
 		s.size.Store(st.Size())
 		_, err = os.Lstat(e.root.stagedPath(id, ".note"))
 		s.noted = err == nil
-		s.noteLoose = true
+		s.noteLoose, s.noteSolid = true, true
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}

@@ -77,8 +77,8 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 		os.Remove(f.Name())
 		return err
 	}
-	// A note that takes the place of another is never a torn one.
-	flushed := durable || s.noted
+	// A note that takes the place of a durable one is never a torn one.
+	flushed := durable || s.noteSolid
 	if flushed {
 		err = s.r.journal.flush(f)
 	}
@@ -89,7 +89,7 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 		os.Remove(f.Name())
 		return err
 	}
-	s.noted, s.noteLoose = true, !flushed
+	s.noted, s.noteLoose, s.noteSolid = true, !flushed, s.noteSolid || durable
 	if !durable {
 		return nil
 	}
@@ -97,19 +97,31 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 	return s.r.journal.commit(s.r.dir + "/" + stagingDir)
 }
 
-// flushNote makes a loose note fit to be committed. noteMu is held.
-func (s *Staged) flushNote() error {
+// looseNote returns the note's file, open, if it has to be flushed; nil if not.
+// noteMu is held.
+func (s *Staged) looseNote() (*os.File, error) {
 	if !s.noted || !s.noteLoose {
-		return nil
+		return nil, nil
 	}
-	f, err := os.Open(s.r.stagedPath(s.id, ".note"))
+	return os.Open(s.r.stagedPath(s.id, ".note"))
+}
+
+// flushWithNote makes files, and a loose note, fit to be committed. noteMu is
+// held.
+func (s *Staged) flushWithNote(files ...*os.File) error {
+	note, err := s.looseNote()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := s.r.journal.flush(f); err != nil {
+	if note != nil {
+		defer note.Close()
+		files = append(files, note)
+	}
+	if err := s.r.journal.flush(files...); err != nil {
 		return err
 	}
-	s.noteLoose = false
+	if s.noted {
+		s.noteLoose, s.noteSolid = false, true
+	}
 	return nil
 }

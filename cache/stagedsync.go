@@ -26,12 +26,9 @@ func (s *Staged) sync() error {
 	if s.base != nil {
 		files = append(files, s.base.f)
 	}
-	err := s.r.journal.flush(files...)
-	if err == nil {
-		s.noteMu.Lock()
-		err = s.flushNote()
-		s.noteMu.Unlock()
-	}
+	s.noteMu.Lock()
+	err := s.flushWithNote(files...)
+	s.noteMu.Unlock()
 	if err != nil {
 		s.r.journal.unexpect()
 		return err

@@ -1,0 +1,128 @@
+package cache
+
+import (
+	"os"
+	"testing"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/stretchr/testify/require"
+)
+
+func writeFile(t testing.TB, path string, b []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, b, 0o600))
+}
+
+// K1: a kept object is not evicted and not dropped, over restarts, until it is
+// given up.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Size = 30 * bs
+	c := openCache(t, cfg)
+	o := object(10 * bs)
+	require.ErrorIs(t, c.Keep(t.Context(), o.ID, true), chunk.ErrNotHeld)
+	f := openFile(t, c, o)
+	put(t, f, o, 0, 1, 2)
+	require.NoError(t, c.Keep(t.Context(), o.ID, true), "an incomplete one")
+	require.NoError(t, c.Keep(t.Context(), o.ID, true))
+	put(t, f, o, 3, 4, 5, 6, 7, 8, 9)
+	require.NoError(t, f.Close())
+	p := publishNew(t, c, 1, 5*bs)
+
+	check := func() {
+		for _, o := range []chunk.Object{o, p} {
+			info, ok := c.Stat(o.ID)
+			require.True(t, ok)
+			require.True(t, info.Complete && info.Keeper)
+			_, err := c.Drop(t.Context(), o.ID)
+			require.ErrorIs(t, err, ErrKept)
+		}
+		for range 10 {
+			fill(t, c, object(4*bs))
+		}
+		require.Equal(t, []bool{true, true}, here(c, o, p))
+		require.Equal(t, 2, c.Stats().Kept)
+		require.GreaterOrEqual(t, c.Stats().KeptBytes, int64(15*bs))
+		sets, err := c.Sets(t.Context())
+		require.NoError(t, err)
+		keepers := 0
+		for _, s := range sets {
+			if s.Keeper {
+				require.Contains(t, []chunk.SetID{o.Set, p.Set}, s.Set)
+				keepers++
+			}
+		}
+		require.Equal(t, 2, keepers)
+	}
+	check()
+	require.NoError(t, c.Close())
+	c = openCache(t, cfg)
+	check()
+
+	require.NoError(t, c.Keep(t.Context(), o.ID, false))
+	require.NoError(t, c.Close())
+	c = openCache(t, cfg)
+	info, ok := c.Stat(o.ID)
+	require.True(t, ok)
+	require.False(t, info.Keeper)
+	for range 10 {
+		fill(t, c, object(4*bs))
+	}
+	require.Equal(t, []bool{false, true}, here(c, o, p))
+	require.NoError(t, c.Keep(t.Context(), p.ID, false))
+	freed, err := c.Drop(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, freed, int64(5*bs))
+	require.ErrorIs(t, c.Keep(t.Context(), p.ID, true), chunk.ErrNotHeld)
+	require.Zero(t, c.Stats().Kept)
+}
+
+// A registered file is kept as it is.
+func TestKeepRegistered(t *testing.T) {
+	t.Parallel()
+	o := object(3 * bs)
+	c, _ := registered(t, config(t), o)
+	require.NoError(t, c.Keep(t.Context(), o.ID, true))
+	require.ErrorIs(t, c.Keep(t.Context(), o.ID, false), ErrKept)
+}
+
+// A kept object with a bad block says so and stays: what else is of it may be
+// all there is.
+func TestKeptAndBad(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	o := publishNew(t, c, 1, 5*bs)
+	path := c.roots[0].path(o.ID, ".data")
+	require.NoError(t, os.Chmod(path, 0o600))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte{1, 2, 3}, 2*bs)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.NoError(t, c.Recheck(t.Context(), o.ID, 1))
+	require.ErrorIs(t, c.Recheck(t.Context(), o.ID, 2), chunk.ErrCorrupt)
+	require.True(t, here(c, o)[0])
+}
+
+// A root of the layout before staged files is taken over, with what is in it;
+// an older program refuses it from then on.
+func TestLayoutIsRaised(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	c := openCache(t, cfg)
+	o := object(3 * bs)
+	fill(t, c, o)
+	require.NoError(t, c.Close())
+	id, _, err := readRoot(cfg.Roots[0])
+	require.NoError(t, err)
+	writeFile(t, cfg.Roots[0]+"/"+rootFileName, []byte(`{"layout":1,"node":"`+id.node.String()+`"}`))
+	require.NoError(t, os.RemoveAll(cfg.Roots[0]+"/"+stagingDir))
+	c = openCache(t, cfg)
+	f := openFile(t, c, o)
+	require.Equal(t, 3, checkHeld(t, f, o))
+	now, _, err := readRoot(cfg.Roots[0])
+	require.NoError(t, err)
+	require.Equal(t, id, now)
+	require.Equal(t, 2, now.layout)
+}
