@@ -20,6 +20,15 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"Replace":     testReplace,
 		"Unlink":      testUnlink,
 		"Rmdir":       testRmdir,
+		"RmdirDead":   testRmdirDead,
+		"Rename":      testRename,
+		"RenameRace":  testRenameRace,
+		"SetAttr":     testSetAttr,
+		"Publish":     testPublish,
+		"PublishRace": testPublishRace,
+		"References":  testReferences,
+		"ReferRace":   testReferRace,
+		"PutSums":     testPutSums,
 		"RmdirRace":   testRmdirRace,
 		"LinkMany":    testLinkMany,
 		"NewDir":      testNewDir,
@@ -41,6 +50,22 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 			s := open(t)
 			t.Cleanup(func() { _ = s.Close() })
 			fn(t, meta.NewCatalog(s, meta.Options{}))
+		})
+	}
+	for name, fn := range map[string]func(*testing.T, meta.Slots){
+		"RenameLoop":   testRenameLoop,
+		"RenameCrash":  testRenameCrash,
+		"RenameStorm":  testRenameStorm,
+		"DirMoveStorm": testDirMoveStorm,
+		"DirLockEnds":  testDirLockExpires,
+		"RmdirCrash":   testRmdirCrash,
+		"Leftovers":    testLeftovers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			t.Cleanup(func() { _ = s.Close() })
+			fn(t, s)
 		})
 	}
 }
