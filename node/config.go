@@ -26,6 +26,7 @@ const (
 	DefaultPrefetch    = "auto"
 	DefaultPassthrough = "auto"
 	DefaultMetaTimeout = 5 * time.Second
+	MinMetaTimeout     = 100 * time.Millisecond
 	DefaultNodeTTL     = 10 * time.Second
 )
 
@@ -37,17 +38,22 @@ type Config struct {
 	MetaURL    string // of the store; empty: an etcd server inside this process
 	MetaDir    string // of the embedded server; empty: "meta" in the first cache directory
 	MetaListen string // of the embedded server, HOST:PORT
+	// MetaTimeout bounds what an answer of the store is waited for.
+	MetaTimeout time.Duration
 
-	Mountpoint    string
-	CacheDirs     []string      // at least one
-	CacheSize     int64         // bytes the cache may use in all; 0: no limit but FreeSpace
-	FreeSpace     cache.Reserve // kept free on each cache file system
-	Listen        string        // HOST:PORT other nodes reach this one at
-	Advertise     string        // HOST:PORT told to other nodes; empty: where it listens
-	HTTP          string        // HOST:PORT for metrics and the status page; empty: none
-	Name          string        // shown to people; empty: the host's name
-	Zone          string        // nodes of one zone are near each other
-	ReadOnly      bool
+	Mountpoint string
+	CacheDirs  []string      // at least one
+	CacheSize  int64         // bytes the cache may use in all; 0: no limit but FreeSpace
+	FreeSpace  cache.Reserve // kept free on each cache file system
+	Listen     string        // HOST:PORT other nodes reach this one at
+	Advertise  string        // HOST:PORT told to other nodes; empty: where it listens
+	HTTP       string        // HOST:PORT for metrics and the status page; empty: none
+	Name       string        // shown to people; empty: the host's name
+	Zone       string        // nodes of one zone are near each other
+	ReadOnly   bool
+	// RestoreStore: an empty store is the one of this node's cluster, which
+	// lost its records, and what this node knows is to be brought back.
+	RestoreStore  bool
 	Private       []string // patterns of the names that are not published; nil: the default, one empty pattern: none
 	Insecure      bool     // allow listening beyond loopback without TLS
 	ChunkSize     int64    // bytes, for what this node registers; 0: the cluster's
@@ -71,6 +77,9 @@ func (c Config) withDefaults() (Config, error) {
 	set(&c.Consistency, DefaultConsistency)
 	set(&c.Prefetch, DefaultPrefetch)
 	set(&c.Passthrough, DefaultPassthrough)
+	if c.MetaTimeout == 0 {
+		c.MetaTimeout = DefaultMetaTimeout
+	}
 	if c.Private == nil {
 		c.Private = staging.DefaultPrivate()
 	}
@@ -130,6 +139,9 @@ func (c Config) Validate() error {
 		if e.got != "" && e.got != e.one && e.got != e.two {
 			return fmt.Errorf("%s %q: want %s or %s", e.flag, e.got, e.one, e.two)
 		}
+	}
+	if c.MetaTimeout != 0 && c.MetaTimeout < MinMetaTimeout {
+		return fmt.Errorf("--meta-timeout %s: want at least %s", c.MetaTimeout, MinMetaTimeout)
 	}
 	if err := staging.CheckPrivate(c.Private); err != nil {
 		return fmt.Errorf("--private-glob: %w", err)

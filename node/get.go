@@ -82,7 +82,7 @@ func (n *Node) fits(ctx context.Context, g *getting) error {
 
 // zeroBytes returns how much of a file takes no room; 0 if nobody knows.
 func (n *Node) zeroBytes(ctx context.Context, e meta.Entry) int64 {
-	ctx, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 	defer cancel()
 	zeros, err := n.catalog.Zeros(ctx, e.Object)
 	if err != nil {

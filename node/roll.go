@@ -49,7 +49,7 @@ func (n *Node) runRoll(ctx context.Context) error {
 		if time.Since(enrolled) > enrollEvery && n.enroll(ctx) == nil {
 			enrolled = time.Now()
 		}
-		bound, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+		bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 		nodes, err := n.catalog.Nodes(bound)
 		cancel()
 		if err == nil {
@@ -65,7 +65,7 @@ func (n *Node) runRoll(ctx context.Context) error {
 
 // enroll writes on the roll that this node runs.
 func (n *Node) enroll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 	defer cancel()
 	if err := n.catalog.CheckStore(ctx); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (n *Node) enroll(ctx context.Context) error {
 // peerList describes the nodes of the cluster and the bytes exchanged with
 // each by this one; those that ended long ago only if all are asked for.
 func (n *Node) peerList(ctx context.Context, all bool) (*nodepb.PeersReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 	defer cancel()
 	r := &nodepb.PeersReply{}
 	nodes, err := n.catalog.Nodes(ctx)

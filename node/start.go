@@ -58,7 +58,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // start makes the parts in the order they depend on each other.
 func (n *Node) start(ctx, life context.Context) error {
 	steps := []func(ctx, life context.Context) error{
-		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startView, n.startStaging, n.joinCluster, n.startMount, n.startControl,
+		n.startCache, n.bindStatus, n.startMeta, n.startServing, n.startEngine, n.startRestorer, n.startView, n.startStaging, n.joinCluster, n.startMount, n.startControl,
 	}
 	for _, step := range steps {
 		if err := step(ctx, life); err != nil {
@@ -120,7 +120,7 @@ func (n *Node) startMeta(ctx, life context.Context) error {
 	if err := n.openStorage(ctx, life); err != nil {
 		return err
 	}
-	n.catalog = meta.NewCatalog(n.storage.slots, meta.Options{Log: n.log})
+	n.catalog = meta.NewCatalog(n.storage.slots, meta.Options{Log: n.log, Recorder: n.storage.journal})
 	return n.joinStore(ctx)
 }
 
@@ -169,12 +169,12 @@ func (n *Node) startEngine(_, life context.Context) error {
 	}
 	n.onClose("the transport", plain(transport.Close))
 	n.registry = &registry{
-		catalog: n.catalog, self: n.id, timeout: DefaultMetaTimeout,
+		catalog: n.catalog, self: n.id, timeout: n.cfg.MetaTimeout,
 		recent: map[chunk.SetID]located{}, told: map[chunk.SetID]bool{},
 	}
 	n.facts = &facts{
 		catalog: n.catalog, peers: n.peers, locate: n.registry.Locate, self: n.id, own: ownHoldings{n},
-		timeout: DefaultMetaTimeout, objects: map[chunk.ObjectID]*boundSums{},
+		timeout: n.cfg.MetaTimeout, objects: map[chunk.ObjectID]*boundSums{},
 	}
 	n.source = &sources{cache: n.cache, locate: n.registry.Locate, self: n.id}
 	n.engine = chunk.NewEngine(chunk.Config{
@@ -197,7 +197,7 @@ func (n *Node) startEngine(_, life context.Context) error {
 
 func (n *Node) startView(ctx, life context.Context) error {
 	view, err := meta.NewView(meta.ViewConfig{
-		Catalog: n.catalog, Local: n.storage.table, Consistency: meta.Consistency(n.cfg.Consistency), Timeout: DefaultMetaTimeout,
+		Catalog: n.catalog, Local: n.storage.table, Consistency: meta.Consistency(n.cfg.Consistency), Timeout: n.cfg.MetaTimeout,
 		OnChange: n.learned,
 		Log:      n.log,
 	})
@@ -219,7 +219,7 @@ func (n *Node) startView(ctx, life context.Context) error {
 // trying; a node of the same id alive on another machine is refused.
 func (n *Node) joinCluster(ctx, life context.Context) error {
 	info := n.nodeInfo()
-	bound, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 	defer cancel()
 	member, err := n.catalog.JoinNode(bound, info, DefaultNodeTTL)
 	if err != nil && !errors.Is(err, meta.ErrUnavailable) {
@@ -234,6 +234,7 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 			}
 		}
 		joined <- member
+		n.member.Store(member)
 		return member.Run(ctx)
 	})
 	n.onClose("membership", func(ctx context.Context) error {
@@ -243,6 +244,7 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 		return nil
 	})
 	n.goRun(life, "announce held sets", n.announceHeld)
+	n.goRun(life, "restoration", n.restorer.Run)
 	n.goRun(life, "rest of files that lost their names", n.runRest)
 	n.goRun(life, "roll of the nodes", n.runRoll)
 	if !n.cfg.ReadOnly {
@@ -286,7 +288,7 @@ func (n *Node) joinLater(ctx context.Context, info meta.NodeInfo) (*meta.Members
 			return nil, nil
 		case <-time.After(wait):
 		}
-		bound, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+		bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 		member, err := n.catalog.JoinNode(bound, info, DefaultNodeTTL)
 		cancel()
 		if err == nil || !errors.Is(err, meta.ErrUnavailable) {

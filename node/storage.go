@@ -10,6 +10,7 @@ import (
 	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
 	"github.com/p2pfs/p2pfs/meta/local"
 	"github.com/p2pfs/p2pfs/meta/stores"
+	"github.com/p2pfs/p2pfs/node/journal"
 )
 
 // storage is the metadata side: the store, the server inside this process if
@@ -20,6 +21,7 @@ type storage struct {
 	embedded *embedded.Server
 	slots    meta.Slots
 	table    *local.Table
+	journal  *journal.Journal // of what this node did to names
 }
 
 // openStorage connects to the store, after starting it when no URL was given.
@@ -60,6 +62,10 @@ func (n *Node) openStorage(ctx, life context.Context) error {
 		return err
 	}
 	n.onClose("the table of known names", plain(s.table.Close))
+	if s.journal, err = journal.Open(n.cfg.CacheDirs[0], n.log); err != nil {
+		return err
+	}
+	n.onClose("the journal of names", plain(s.journal.Close))
 	return nil
 }
 
@@ -70,7 +76,7 @@ func (n *Node) joinStore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recall the store: %w", err)
 	}
-	bound, cancel := context.WithTimeout(ctx, DefaultMetaTimeout)
+	bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 	defer cancel()
 	chunkSize := n.cfg.ChunkSize
 	if chunkSize == 0 {
@@ -83,8 +89,13 @@ func (n *Node) joinStore(ctx context.Context) error {
 	joined := err == nil
 	switch {
 	case joined:
+	case errors.Is(err, meta.ErrNotFound) && n.cfg.RestoreStore:
+		if info, err = n.restoreJoin(bound, known, remembered); err != nil {
+			return fmt.Errorf("restore the store at %s: %w", n.storage.redacted, err)
+		}
+		joined = true
 	case errors.Is(err, meta.ErrNotFound):
-		return fmt.Errorf("the store at %s is empty, and %s is of cluster %s: was the store emptied, or is another one meant? Restore it, give the right one, or give another cache directory: %w", n.storage.redacted, n.cfg.CacheDirs[0], was, err)
+		return fmt.Errorf("the store at %s is empty, and %s is of cluster %s: was the store emptied, or is another one meant? Restore it, give the right one, give another cache directory, or bring back what this node knows with --restore-store: %w", n.storage.redacted, n.cfg.CacheDirs[0], was, err)
 	case errors.Is(err, meta.ErrUnavailable) && remembered:
 		n.log.Warn("metadata store unreachable: starting with what is known here", "url", n.storage.redacted, "err", err)
 		info = known

@@ -17,7 +17,7 @@ func (n *Node) startStaging(_, life context.Context) error {
 	a, err := staging.New(staging.Config{
 		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: keptNames{n.view, n.collection},
 		Open: (&objectBytes{cache: n.cache, engine: n.engine, source: n.source}).Open, ChunkSize: n.chunkSize,
-		Private: n.cfg.Private, Timeout: DefaultMetaTimeout, Log: n.log,
+		Private: n.cfg.Private, Timeout: n.cfg.MetaTimeout, Log: n.log,
 		Changed: func(dir meta.InodeID, name string) {
 			if m := n.mounted.Load(); m != nil {
 				m.Changed(dir, name, false)
@@ -46,6 +46,7 @@ func (n *Node) withdraw(ctx context.Context, set chunk.SetID) error {
 // learned takes in a change of names that the view tells of.
 func (n *Node) learned(c meta.Change) {
 	n.nameChanged(c.Dir, c.Name)
+	n.restorer.changed(c)
 	if a := n.staging.Load(); a != nil {
 		a.Learned(c.Dir, c.Name)
 	}
