@@ -31,6 +31,5 @@
 //
 // Locks: table.mu, slots.mu, staged.mu, notifier.mu and passthrough.mu are
 // leaves. None is held across a call of Names, Bytes, Changes or a WriteFile, or
-// a notice to the kernel; no handler
-// waits for a notice.
+// a notice to the kernel; no handler waits for a notice.
 package fs
