@@ -235,10 +235,16 @@ type status struct {
 	} `json:"meta"`
 	Mount struct {
 		Passthrough string `json:"passthrough"`
+		OpenFiles   int64  `json:"open_files"`
 	} `json:"mount"`
 	Cache struct {
 		UsedBytes int64 `json:"used_bytes"`
 	} `json:"cache"`
+	Staging struct {
+		Files  int64 `json:"files"`
+		Bytes  int64 `json:"bytes"`
+		Failed int64 `json:"failed"`
+	} `json:"staging"`
 	Counters map[string]int64 `json:"counters"`
 }
 

@@ -19,7 +19,8 @@ import (
 type agentRequest struct {
 	Step  *oracle.Step    `json:"step,omitempty"`
 	Walk  bool            `json:"walk,omitempty"`
-	Look  string          `json:"look,omitempty"` // one path
+	Look  string          `json:"look,omitempty"` // one path, by lstat
+	Open  string          `json:"open,omitempty"` // one path, read to its end
 	Whole map[string]bool `json:"whole,omitempty"`
 	Some  map[string]bool `json:"some,omitempty"`
 }
@@ -45,8 +46,10 @@ func agentMain(args []string) error {
 			a.Result = oracle.Perform(args[0], *q.Step)
 		case q.Walk:
 			a.Names, a.Result = oracle.Walk(args[0], q.Whole, q.Some)
+		case q.Open != "":
+			a.Names = map[string]oracle.Seen{q.Open: oracle.Open(filepath.Join(args[0], q.Open))}
 		default:
-			a.Names = map[string]oracle.Seen{q.Look: oracle.Look(filepath.Join(args[0], q.Look), q.Whole[q.Look], false)}
+			a.Names = map[string]oracle.Seen{q.Look: oracle.Look(filepath.Join(args[0], q.Look), false, false)}
 		}
 		if err := out.Encode(a); err != nil {
 			return err

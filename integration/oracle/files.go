@@ -60,7 +60,7 @@ func (w *World) unregistered(s Step) (*World, Result) {
 	if w.walk(s.Path) != Done || e == nil || e.Kind != File {
 		return w, Refused
 	}
-	if !s.Force && !e.Source.Has(s.Node) && e.Data.size() > 0 {
+	if !s.Force && !e.Keepers.Has(s.Node) && e.Data.size() > 0 {
 		return w, Refused
 	}
 	return w.with(s.Path, nil), Done

@@ -145,7 +145,7 @@ func (g *Generator) fit(s *Step) bool {
 		return false
 	}
 	if !g.m.Connected().Has(n) { // costs the time limit of the store
-		if g.wrote || s.Do == Race || s.Do == Torn || s.Do == Collect {
+		if g.wrote || s.Do == Race || s.Do == Torn || s.Do == Save || s.Do == Collect {
 			return false
 		}
 		if !g.choose(s) {

@@ -124,7 +124,7 @@ func (m *Model) far(n Node, w, next *World, r Result) []outcome {
 	if m.Connected().Has(n) {
 		return []outcome{{next, r}}
 	}
-	if r != Done {
+	if r != Done || next == w {
 		return []outcome{{w, r}, {w, EIO}}
 	}
 	return []outcome{{w, EIO}, {next, EIO}}
@@ -141,17 +141,17 @@ func (m *Model) farCommand(n Node, w, next *World, r Result) []outcome {
 	return all
 }
 
-// farWrite is far for a file (O3): what could not be published is left.
+// farWrite is far for a file (O3): what close could not publish is left (W10).
 func (m *Model) farWrite(s Step, w, next *World, r Result) []outcome {
-	all := m.far(s.Node, w, next, r)
 	if r != Done || m.Connected().Has(s.Node) {
-		return all
+		return m.far(s.Node, w, next, r)
 	}
-	l := Left{Data: next.names[s.Path].Data, Maybe: true}
-	for i := range all {
-		all[i].world = all[i].world.leave(s.Node, s.Path, l)
+	d := next.names[s.Path].Data
+	return []outcome{
+		{w, EIO}, // of open
+		{w.leave(s.Node, s.Path, Left{d, false}), EIO + AtClose},
+		{next.leave(s.Node, s.Path, Left{d, true}), EIO + AtClose},
 	}
-	return all
 }
 
 // torn is an overwrite whose daemon dies at some time: done is done (C1), else
@@ -181,20 +181,25 @@ func (w *World) recovered(s Step) []outcome {
 	gone := w.copy()
 	l, ok := gone.left[s.Node][s.Path]
 	delete(gone.left[s.Node], s.Path)
+	var all []outcome
+	if !ok || l.Maybe {
+		all = append(all, outcome{gone, Nothing})
+	}
 	if !ok {
-		return []outcome{{gone, Done}}
+		return all
 	}
-	if s.Mode == 0 {
-		return []outcome{{gone, Done}}
+	all = append(all, outcome{gone, Done})
+	if s.Mode == 1 {
+		published := gone.with(s.Path, &Entry{
+			Kind: File, Mode: 0o644, Data: l.Data,
+			Keepers: 1 << s.Node, Whole: 1 << s.Node, None: All.Without(s.Node),
+		})
+		if !l.Maybe {
+			all = all[:0]
+		}
+		all = append(all, outcome{published, Done})
 	}
-	published := gone.with(s.Path, &Entry{
-		Kind: File, Mode: 0o644, Data: l.Data,
-		Keepers: 1 << s.Node, Whole: 1 << s.Node, None: All.Without(s.Node),
-	})
-	if l.Maybe {
-		return []outcome{{gone, Done}, {published, Done}}
-	}
-	return []outcome{{published, Done}}
+	return all
 }
 
 // fault takes in what a step changes of the conditions.

@@ -95,7 +95,7 @@ func TestAKeptCopyIsGivenUpForAnotherOnly(t *testing.T) {
 	holds := func(keeper Node) map[string]Holding {
 		return map[string]Holding{"f": {State: "complete", Providers: []Provider{{1, true, keeper == 1}, {2, true, keeper == 2}}}}
 	}
-	require.NotEmpty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"f": seen}, Holds: holds(3)}}))
+	require.NotEmpty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"f": seen}, Holds: holds(3)}}), "nobody keeps it")
 	require.Empty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"f": seen}, Holds: holds(2)}}))
 	require.Equal(t, 1, m.Worlds())
 	require.True(t, m.Readable(3, "f"))

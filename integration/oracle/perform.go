@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -16,9 +17,12 @@ func Perform(base string, s Step) Result {
 
 func resultOf(err error) Result {
 	var errno unix.Errno
+	var atClose closeError
 	switch {
 	case err == nil:
 		return Done
+	case errors.As(err, &atClose):
+		return resultOf(atClose.error) + AtClose
 	case errors.As(err, &errno):
 		return Result(unix.ErrnoName(errno))
 	}
@@ -55,7 +59,7 @@ func perform(base string, s Step) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.Truncate(s.Size), f.Close())
+		return closed(f, f.Truncate(s.Size))
 	case Save:
 		temp := filepath.Join(filepath.Dir(path), ".save.A1b2C3")
 		if err := write(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.Bytes(), 0); err != nil {
@@ -87,7 +91,18 @@ func write(path string, flags int, b []byte, off int64) error {
 		}
 		b, off = b[len(part):], off+int64(len(part))
 	}
-	return errors.Join(err, f.Close())
+	return closed(f, err)
+}
+
+// closeError is an error of close(2).
+type closeError struct{ error }
+
+func closed(f *os.File, err error) error {
+	cerr := f.Close()
+	if err == nil && cerr != nil {
+		return closeError{cerr}
+	}
+	return err
 }
 
 // Walk returns what is shown of every name below a directory. The bytes of
@@ -136,6 +151,25 @@ func Look(path string, whole, some bool) Seen {
 		} else if some {
 			s.Err = resultOf(readByte(path, st.Size/2))
 		}
+	}
+	return s
+}
+
+// Open returns what an open finds under a name, all of its bytes read.
+func Open(path string) Seen {
+	f, err := os.Open(path)
+	if err != nil {
+		return Seen{Err: resultOf(err)}
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return Seen{Err: resultOf(err)}
+	}
+	s := Seen{Kind: File, Mode: st.Mode & 0o7777, Mtime: st.Mtim.Nano(), Nlink: st.Nlink, Size: st.Size}
+	b, err := io.ReadAll(f)
+	if s.Err = resultOf(err); err == nil {
+		s.Sum = NewData(b).Sum
 	}
 	return s
 }

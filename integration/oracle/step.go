@@ -112,14 +112,18 @@ func (s Step) String() string {
 func (s Step) Bytes() []byte { return Bytes(s.Seed, s.Size) }
 
 // Result is how a step ended: Done, the name of an errno, Refused for a
-// command that said no, or Broken.
+// command that said no, Broken or Nothing.
 type Result string
 
 const (
 	Done    Result = ""
 	Refused Result = "refused"
-	Broken  Result = "broken" // the daemon died under it
+	Broken  Result = "broken"  // the daemon died under it
+	Nothing Result = "nothing" // there was nothing to recover
 	EIO     Result = "EIO"
+
+	// AtClose is added to an errno that close gave.
+	AtClose Result = " at close"
 )
 
 // ParseStep reads what String wrote.

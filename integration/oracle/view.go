@@ -187,7 +187,9 @@ func (m *Model) holdDifference(e *Entry, n Node, h Holding) string {
 		sure = 1 << n & m.Connected()
 	}
 	switch {
-	case keepers&sure != e.Keepers&sure:
+	case keepers.Has(n) != e.Keepers.Has(n):
+		return fmt.Sprintf("keepers are %q, and should be %q", keepers, e.Keepers)
+	case e.Keepers&sure&^keepers != 0: // others' records are of the set: more of them say nothing of one file
 		return fmt.Sprintf("keepers are %q, and should be %q", keepers&sure, e.Keepers&sure)
 	case e.Whole&sure&^whole != 0:
 		return fmt.Sprintf("%q is not listed as holding it all", e.Whole&sure&^whole)
