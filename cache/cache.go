@@ -27,6 +27,7 @@ type Cache struct {
 	kick     chan struct{}
 	writeAt  func(f *os.File, b []byte, off int64) (int, error) // tests inject faults
 	datasync func(f *os.File) error
+	reflink  func(to, from *os.File) error
 	step     func(name string) // called between the steps of a publish
 	staged   *stagedTable
 
@@ -81,6 +82,7 @@ func Open(cfg Config) (*Cache, error) {
 		kick:     make(chan struct{}, 1),
 		writeAt:  (*os.File).WriteAt,
 		datasync: fdatasync,
+		reflink:  reflink,
 		step:     func(string) {},
 		staged:   &stagedTable{byID: make(map[uint64]*stagedEntry)},
 		entries:  make(map[chunk.ObjectID]*entry),

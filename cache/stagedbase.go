@@ -243,5 +243,10 @@ func (s *Staged) clone(src *baseSource) bool {
 		return false
 	}
 	s.c.unreserve(s.r, src.file.used.Load()) // recharge counts what it came to
-	return unix.IoctlFileClone(int(s.data.Fd()), int(src.file.data.Fd())) == nil
+	return s.c.reflink(s.data, src.file.data) == nil
+}
+
+// reflink makes a file share all the blocks of another.
+func reflink(to, from *os.File) error {
+	return unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))
 }

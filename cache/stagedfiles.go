@@ -264,11 +264,16 @@ func (s *Staged) reopenBase(read BaseRead) error {
 	if err != nil {
 		return err
 	}
-	// A truncation that died half way has cut the data only.
-	h.ident.Size = max(0, min(h.ident.Size, s.size.Load(), h.obj.Size))
+	h.ident.Size = clipBase(h, s.size.Load())
 	src := s.c.openBase(s.c.life, Base{Object: h.obj, Read: read})
 	s.base = newBaseMap(s.c, f, h, t, src)
 	return nil
+}
+
+// clipBase returns where the bytes of a base end in a file of that size. A
+// truncation that died half way has cut the data only.
+func clipBase(h header, size int64) int64 {
+	return max(0, min(h.ident.Size, size, h.obj.Size))
 }
 
 // DiscardStaged removes a staged file that is not open: its bytes and its note,

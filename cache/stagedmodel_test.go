@@ -29,6 +29,7 @@ type model struct {
 	objects []chunk.Object
 	bytes   [][]byte
 	remote  map[chunk.ObjectID][]byte // bases that are not here
+	reflink bool
 }
 
 const modelMax = 40 * bs
@@ -69,6 +70,18 @@ func (m *model) reader(id chunk.ObjectID) BaseRead {
 	return func(_ context.Context, off int64, p []byte) error {
 		copy(p, m.remote[id][off:off+int64(len(p))])
 		return nil
+	}
+}
+
+// play makes the file system one that can share blocks, as far as anybody can
+// tell.
+func (m *model) play() {
+	if !m.reflink {
+		return
+	}
+	m.c.reflink = func(to, from *os.File) error {
+		_, err := io.Copy(to, io.NewSectionReader(from, 0, 1<<40))
+		return err
 	}
 }
 
@@ -244,6 +257,7 @@ func (m *model) reopen() {
 	if m.r.IntN(2) == 0 {
 		require.NoError(m.t, m.c.Close())
 		m.c = openCache(m.t, m.cfg)
+		m.play()
 	}
 	files, err := m.c.StagedFiles()
 	require.NoError(m.t, err)
@@ -279,10 +293,12 @@ func TestStagedModel(t *testing.T) {
 		base      bool
 		here      bool
 		tmpfs     bool
+		reflink   bool
 	}{
 		{name: "empty", blockSize: bs},
 		{name: "base here", blockSize: 2 * bs, base: true, here: true},
 		{name: "base elsewhere", blockSize: bs, base: true},
+		{name: "shared blocks", blockSize: bs, base: true, here: true, reflink: true},
 		{name: "tmpfs", blockSize: 2 * bs, base: true, tmpfs: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -295,6 +311,8 @@ func TestStagedModel(t *testing.T) {
 					cfg.Roots = []string{smallDisk(t, "size=64m")}
 				}
 				m := newModel(t, seed, tt.blockSize, cfg)
+				m.reflink = tt.reflink
+				m.play()
 				var base *Base
 				if tt.base {
 					b := m.some(int(m.r.Int64N(modelMax)))
