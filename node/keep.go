@@ -173,6 +173,7 @@ func (h *handover) giveUp(ctx context.Context, info cache.Info, force bool) (fre
 	if err := n.cache.Keep(ctx, o.ID, false); err != nil {
 		return 0, err
 	}
+	n.collection.gone(o.ID)
 	return n.cache.Drop(ctx, o.ID)
 }
 
