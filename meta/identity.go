@@ -56,7 +56,7 @@ func (c *Catalog) sameStore(ctx context.Context) error {
 // of a directory that had come to version told, may be another store's: one
 // that knows nothing of the directory, or less than it has said.
 func (v *View) doubt(ctx context.Context, told, at uint64) error {
-	if at != 0 && at >= told {
+	if at != 0 && at >= told && !v.cat.Held() {
 		return nil
 	}
 	return v.recheck(ctx)

@@ -40,6 +40,8 @@ type Node struct {
 	traffic  rdma.Counters
 	peers    *peers
 	registry *registry
+	restorer *restorer
+	member   atomic.Pointer[meta.Membership] // once this node has joined
 	binder   *binder
 	facts    *facts
 	source   *sources

@@ -38,6 +38,7 @@ func (n *Node) status() *nodepb.StatusReply {
 	}
 	st := n.staging.Load().Stats()
 	r.Staging = &nodepb.StatusReply_Staging{Files: int64(st.Files), Bytes: st.Bytes, Failed: int64(st.Failed)}
+	r.Restored = n.restored()
 	if vs.Err != nil {
 		r.Meta.Error = vs.Err.Error()
 	}

@@ -57,6 +57,26 @@ type metaJSON struct {
 	Embedded     bool   `json:"embedded"`
 	StaleAnswers uint64 `json:"stale_answers"`
 	Error        string `json:"error,omitempty"`
+	// Restored is the last time that this node brought names back.
+	Restored *restoredJSON `json:"restored,omitempty"`
+}
+
+type restoredJSON struct {
+	At      string `json:"at"`
+	Why     string `json:"why"`
+	Names   int64  `json:"names"`
+	Removed int64  `json:"removed"`
+	Waiting int64  `json:"waiting"`
+}
+
+func newRestoredJSON(r *nodepb.StatusReply_Restored) *restoredJSON {
+	if r == nil {
+		return nil
+	}
+	return &restoredJSON{
+		At: time.Unix(0, r.GetUnixNs()).UTC().Format(time.RFC3339Nano), Why: r.GetWhy(),
+		Names: r.GetNames(), Removed: r.GetRemoved(), Waiting: r.GetWaiting(),
+	}
 }
 
 type mountJSON struct {
@@ -103,7 +123,7 @@ func newStatusJSON(r *nodepb.StatusReply) statusJSON {
 		},
 		Meta: metaJSON{
 			URL: m.GetUrl(), State: m.GetState(), Cluster: m.GetCluster(), Embedded: m.GetEmbedded(),
-			StaleAnswers: m.GetStaleAnswers(), Error: m.GetError(),
+			StaleAnswers: m.GetStaleAnswers(), Error: m.GetError(), Restored: newRestoredJSON(r.GetRestored()),
 		},
 		Mount: mountJSON{
 			Passthrough: mt.GetPassthrough(), PassthroughReason: mt.GetPassthroughReason(), ReadOnly: mt.GetReadOnly(),
@@ -164,6 +184,9 @@ func (a *app) printStatus(s statusJSON) error {
 		row("", "%s", s.Meta.Error)
 	}
 	row("cluster", "%s", s.Meta.Cluster)
+	if b := s.Meta.Restored; b != nil {
+		row("names back", "%d at %s: %s", b.Names, b.At, b.Why)
+	}
 	access := ""
 	if s.Mount.ReadOnly {
 		access = "read-only, "

@@ -61,6 +61,8 @@ type Journal struct {
 	byNumber map[uint64]meta.Epoch   // guarded by flushing
 	recent   map[meta.InodeID]uint64 // of recentOf: versions of changes; guarded by flushing
 	recentOf meta.Epoch              // guarded by flushing
+	lacking  map[meta.InodeID]bool   // directories whose way is not known; guarded by flushing
+	lacks    chan struct{}
 
 	mu      sync.Mutex
 	room    sync.Cond // on mu: pending was taken
@@ -82,6 +84,7 @@ func Open(dir string, log *slog.Logger) (*Journal, error) {
 	j := &Journal{
 		path: filepath.Join(dir, fileName), log: log,
 		epochs: map[meta.Epoch]uint64{}, byNumber: map[uint64]meta.Epoch{}, recent: map[meta.InodeID]uint64{},
+		lacking: map[meta.InodeID]bool{}, lacks: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	j.room.L = &j.mu

@@ -153,6 +153,31 @@ func (j *Journal) view(fn func(tx *bolt.Tx, epochs map[uint64]meta.Epoch) error)
 	})
 }
 
+// Lacks returns the channel that gets a value when a directory was changed whose
+// way the journal does not know: TakeLacking.
+func (j *Journal) Lacks() <-chan struct{} { return j.lacks }
+
+// TakeLacking returns those directories, once.
+func (j *Journal) TakeLacking() []meta.InodeID {
+	j.flushing.Lock()
+	defer j.flushing.Unlock()
+	out := make([]meta.InodeID, 0, len(j.lacking))
+	for d := range j.lacking {
+		out = append(out, d)
+	}
+	clear(j.lacking)
+	return out
+}
+
+// HasWay reports whether the way of a directory is in the file.
+func (j *Journal) HasWay(dir meta.InodeID) (ok bool) {
+	_ = j.view(func(tx *bolt.Tx, _ map[uint64]meta.Epoch) error {
+		ok = tx.Bucket(bucketDirs).Get(dirKey(dir)) != nil
+		return nil
+	})
+	return ok || dir == meta.RootDir
+}
+
 // Recent returns versions that directories had after the last changes made
 // here, and their epoch: a store of that epoch whose directory has a lower one
 // was rolled back.

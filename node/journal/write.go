@@ -17,6 +17,7 @@ type change struct {
 	forget []meta.Origin // of sets, whose values do not matter: forgotten if they are that old
 	way    *meta.Entry   // of dir: its name in parent
 	parent meta.InodeID
+	into   meta.InodeID // dir's names belong into this one from now on
 }
 
 // names returns how many names it is about.
@@ -61,6 +62,9 @@ func (j *Journal) Forget(dir meta.InodeID, offers []meta.Offer) {
 	}
 	j.add(c)
 }
+
+// Moved says that the names of a directory belong into another one from now on.
+func (j *Journal) Moved(dir, into meta.InodeID) { j.add(change{dir: dir, into: into}) }
 
 // add hands a change over. It waits only while far more is pending than the
 // disk takes in a moment.
@@ -166,7 +170,25 @@ func (j *Journal) write(tx *bolt.Tx, batch []change) error {
 			return err
 		}
 	}
+	w.lacking(batch)
 	return tx.Bucket(bucketState).Put(keyRecent, j.encodeRecent())
+}
+
+// lacking notes which directories that were changed have no way.
+func (w *batchWriter) lacking(batch []change) {
+	for i := range batch {
+		d := batch[i].dir
+		if d == meta.RootDir || batch[i].forget != nil || batch[i].into != 0 || w.dirs.Get(dirKey(d)) != nil {
+			continue
+		}
+		w.j.lacking[d] = true
+	}
+	if len(w.j.lacking) > 0 {
+		select {
+		case w.j.lacks <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (w *batchWriter) change(c *change) error {
@@ -175,6 +197,8 @@ func (w *batchWriter) change(c *change) error {
 		return w.forget(c)
 	case c.way != nil:
 		return w.way(c)
+	case c.into != 0:
+		return w.move(c.dir, c.into)
 	}
 	epoch, err := w.j.number(w.epochs, c.at.Epoch)
 	if err != nil {
@@ -236,20 +260,44 @@ func (w *batchWriter) self(dir meta.InodeID, value []byte) error {
 			return w.own.Put(dirKey(dir), value)
 		}
 	}
+	return w.drop(dir, func(string, record) error { return nil })
+}
+
+// drop takes a directory out, and tells each name that it held.
+func (w *batchWriter) drop(dir meta.InodeID, each func(name string, r record) error) error {
 	key := dirKey(dir)
-	if err := w.own.Delete(key); err != nil {
-		return err
-	}
-	if err := w.dirs.Delete(key); err != nil {
-		return err
+	for _, b := range []*bolt.Bucket{w.own, w.dirs} {
+		if err := b.Delete(key); err != nil {
+			return err
+		}
 	}
 	c := w.names.Cursor()
-	for k, _ := c.Seek(key); k != nil && bytes.HasPrefix(k, key); k, _ = c.Seek(key) {
-		if err := c.Delete(); err != nil {
+	for k, v := c.Seek(key); k != nil && bytes.HasPrefix(k, key); k, v = c.Seek(key) {
+		name := string(k[8:])
+		r, err := decodeRecord(bytes.Clone(v))
+		if err == nil {
+			err = each(name, r)
+		}
+		if err == nil {
+			err = w.names.Delete(nameKey(dir, name))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// move takes the names of one directory to another, where that has no later
+// ones.
+func (w *batchWriter) move(from, into meta.InodeID) error {
+	return w.drop(from, func(name string, r record) error {
+		key := nameKey(into, name)
+		if was, err := decodeRecord(w.names.Get(key)); err == nil && r.before(was) {
+			return nil
+		}
+		return w.names.Put(key, r.encode())
+	})
 }
 
 func (w *batchWriter) way(c *change) error {

@@ -189,7 +189,8 @@ type StatusReply struct {
 	Cache         *StatusReply_Cache     `protobuf:"bytes,4,opt,name=cache,proto3" json:"cache,omitempty"`
 	Counters      map[string]uint64      `protobuf:"bytes,5,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // received_bytes, sent_bytes, ...
 	Warnings      []string               `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	Staging       *StatusReply_Staging   `protobuf:"bytes,7,opt,name=staging,proto3" json:"staging,omitempty"` // what was written here and is not published
+	Staging       *StatusReply_Staging   `protobuf:"bytes,7,opt,name=staging,proto3" json:"staging,omitempty"`   // what was written here and is not published
+	Restored      *StatusReply_Restored  `protobuf:"bytes,8,opt,name=restored,proto3" json:"restored,omitempty"` // when this node last brought names back into the store; absent: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -269,6 +270,13 @@ func (x *StatusReply) GetWarnings() []string {
 func (x *StatusReply) GetStaging() *StatusReply_Staging {
 	if x != nil {
 		return x.Staging
+	}
+	return nil
+}
+
+func (x *StatusReply) GetRestored() *StatusReply_Restored {
+	if x != nil {
+		return x.Restored
 	}
 	return nil
 }
@@ -1858,6 +1866,82 @@ func (x *StatusReply_Staging) GetFailed() int64 {
 	return 0
 }
 
+type StatusReply_Restored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UnixNs        int64                  `protobuf:"varint,1,opt,name=unix_ns,json=unixNs,proto3" json:"unix_ns,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	Names         int64                  `protobuf:"varint,3,opt,name=names,proto3" json:"names,omitempty"`
+	Removed       int64                  `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
+	Waiting       int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusReply_Restored) Reset() {
+	*x = StatusReply_Restored{}
+	mi := &file_node_nodepb_control_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusReply_Restored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusReply_Restored) ProtoMessage() {}
+
+func (x *StatusReply_Restored) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusReply_Restored.ProtoReflect.Descriptor instead.
+func (*StatusReply_Restored) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{2, 7}
+}
+
+func (x *StatusReply_Restored) GetUnixNs() int64 {
+	if x != nil {
+		return x.UnixNs
+	}
+	return 0
+}
+
+func (x *StatusReply_Restored) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *StatusReply_Restored) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *StatusReply_Restored) GetRemoved() int64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *StatusReply_Restored) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
 type StatReply_Provider struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -1875,7 +1959,7 @@ type StatReply_Provider struct {
 
 func (x *StatReply_Provider) Reset() {
 	*x = StatReply_Provider{}
-	mi := &file_node_nodepb_control_proto_msgTypes[27]
+	mi := &file_node_nodepb_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1971,7 @@ func (x *StatReply_Provider) String() string {
 func (*StatReply_Provider) ProtoMessage() {}
 
 func (x *StatReply_Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[27]
+	mi := &file_node_nodepb_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2068,7 @@ type PeersReply_Peer struct {
 
 func (x *PeersReply_Peer) Reset() {
 	*x = PeersReply_Peer{}
-	mi := &file_node_nodepb_control_proto_msgTypes[29]
+	mi := &file_node_nodepb_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2080,7 @@ func (x *PeersReply_Peer) String() string {
 func (*PeersReply_Peer) ProtoMessage() {}
 
 func (x *PeersReply_Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[29]
+	mi := &file_node_nodepb_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2176,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x1c\n" +
 	"\trecursive\x18\x03 \x01(\bR\trecursive\x12\x1b\n" +
 	"\tkeep_name\x18\x04 \x01(\bR\bkeepName\"\x0f\n" +
-	"\rStatusRequest\"\xa4\f\n" +
+	"\rStatusRequest\"\xe9\r\n" +
 	"\vStatusReply\x126\n" +
 	"\x04node\x18\x01 \x01(\v2\".p2pfs.control.v1.StatusReply.NodeR\x04node\x126\n" +
 	"\x04meta\x18\x02 \x01(\v2\".p2pfs.control.v1.StatusReply.MetaR\x04meta\x129\n" +
@@ -2100,7 +2184,8 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05cache\x18\x04 \x01(\v2#.p2pfs.control.v1.StatusReply.CacheR\x05cache\x12G\n" +
 	"\bcounters\x18\x05 \x03(\v2+.p2pfs.control.v1.StatusReply.CountersEntryR\bcounters\x12\x1a\n" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12?\n" +
-	"\astaging\x18\a \x01(\v2%.p2pfs.control.v1.StatusReply.StagingR\astaging\x1a\xb3\x02\n" +
+	"\astaging\x18\a \x01(\v2%.p2pfs.control.v1.StatusReply.StagingR\astaging\x12B\n" +
+	"\brestored\x18\b \x01(\v2&.p2pfs.control.v1.StatusReply.RestoredR\brestored\x1a\xb3\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -2152,7 +2237,13 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\aStaging\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x16\n" +
-	"\x06failed\x18\x03 \x01(\x03R\x06failed\"\xba\x01\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\x1a\x7f\n" +
+	"\bRestored\x12\x17\n" +
+	"\aunix_ns\x18\x01 \x01(\x03R\x06unixNs\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x14\n" +
+	"\x05names\x18\x03 \x01(\x03R\x05names\x12\x18\n" +
+	"\aremoved\x18\x04 \x01(\x03R\aremoved\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\x03R\awaiting\"\xba\x01\n" +
 	"\x0fRegisterRequest\x12\x18\n" +
 	"\asources\x18\x01 \x03(\fR\asources\x12\x12\n" +
 	"\x04dest\x18\x02 \x01(\fR\x04dest\x12\x1e\n" +
@@ -2313,40 +2404,41 @@ func file_node_nodepb_control_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_node_nodepb_control_proto_goTypes = []any{
-	(RecoverRequest_Action)(0),  // 0: p2pfs.control.v1.RecoverRequest.Action
-	(*PathRequest)(nil),         // 1: p2pfs.control.v1.PathRequest
-	(*StatusRequest)(nil),       // 2: p2pfs.control.v1.StatusRequest
-	(*StatusReply)(nil),         // 3: p2pfs.control.v1.StatusReply
-	(*RegisterRequest)(nil),     // 4: p2pfs.control.v1.RegisterRequest
-	(*Progress)(nil),            // 5: p2pfs.control.v1.Progress
-	(*UnregisterReply)(nil),     // 6: p2pfs.control.v1.UnregisterReply
-	(*ListRequest)(nil),         // 7: p2pfs.control.v1.ListRequest
-	(*ListReply)(nil),           // 8: p2pfs.control.v1.ListReply
-	(*Item)(nil),                // 9: p2pfs.control.v1.Item
-	(*StatReply)(nil),           // 10: p2pfs.control.v1.StatReply
-	(*DropReply)(nil),           // 11: p2pfs.control.v1.DropReply
-	(*PeersRequest)(nil),        // 12: p2pfs.control.v1.PeersRequest
-	(*PeersReply)(nil),          // 13: p2pfs.control.v1.PeersReply
-	(*CollectRequest)(nil),      // 14: p2pfs.control.v1.CollectRequest
-	(*CollectReply)(nil),        // 15: p2pfs.control.v1.CollectReply
-	(*UnmountRequest)(nil),      // 16: p2pfs.control.v1.UnmountRequest
-	(*UnmountReply)(nil),        // 17: p2pfs.control.v1.UnmountReply
-	(*RecoverRequest)(nil),      // 18: p2pfs.control.v1.RecoverRequest
-	(*RecoverReply)(nil),        // 19: p2pfs.control.v1.RecoverReply
-	(*StatusReply_Node)(nil),    // 20: p2pfs.control.v1.StatusReply.Node
-	(*StatusReply_Meta)(nil),    // 21: p2pfs.control.v1.StatusReply.Meta
-	(*StatusReply_Mount)(nil),   // 22: p2pfs.control.v1.StatusReply.Mount
-	(*StatusReply_Root)(nil),    // 23: p2pfs.control.v1.StatusReply.Root
-	(*StatusReply_Cache)(nil),   // 24: p2pfs.control.v1.StatusReply.Cache
-	nil,                         // 25: p2pfs.control.v1.StatusReply.CountersEntry
-	(*StatusReply_Staging)(nil), // 26: p2pfs.control.v1.StatusReply.Staging
-	nil,                         // 27: p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	(*StatReply_Provider)(nil),  // 28: p2pfs.control.v1.StatReply.Provider
-	nil,                         // 29: p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	(*PeersReply_Peer)(nil),     // 30: p2pfs.control.v1.PeersReply.Peer
-	nil,                         // 31: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	(RecoverRequest_Action)(0),   // 0: p2pfs.control.v1.RecoverRequest.Action
+	(*PathRequest)(nil),          // 1: p2pfs.control.v1.PathRequest
+	(*StatusRequest)(nil),        // 2: p2pfs.control.v1.StatusRequest
+	(*StatusReply)(nil),          // 3: p2pfs.control.v1.StatusReply
+	(*RegisterRequest)(nil),      // 4: p2pfs.control.v1.RegisterRequest
+	(*Progress)(nil),             // 5: p2pfs.control.v1.Progress
+	(*UnregisterReply)(nil),      // 6: p2pfs.control.v1.UnregisterReply
+	(*ListRequest)(nil),          // 7: p2pfs.control.v1.ListRequest
+	(*ListReply)(nil),            // 8: p2pfs.control.v1.ListReply
+	(*Item)(nil),                 // 9: p2pfs.control.v1.Item
+	(*StatReply)(nil),            // 10: p2pfs.control.v1.StatReply
+	(*DropReply)(nil),            // 11: p2pfs.control.v1.DropReply
+	(*PeersRequest)(nil),         // 12: p2pfs.control.v1.PeersRequest
+	(*PeersReply)(nil),           // 13: p2pfs.control.v1.PeersReply
+	(*CollectRequest)(nil),       // 14: p2pfs.control.v1.CollectRequest
+	(*CollectReply)(nil),         // 15: p2pfs.control.v1.CollectReply
+	(*UnmountRequest)(nil),       // 16: p2pfs.control.v1.UnmountRequest
+	(*UnmountReply)(nil),         // 17: p2pfs.control.v1.UnmountReply
+	(*RecoverRequest)(nil),       // 18: p2pfs.control.v1.RecoverRequest
+	(*RecoverReply)(nil),         // 19: p2pfs.control.v1.RecoverReply
+	(*StatusReply_Node)(nil),     // 20: p2pfs.control.v1.StatusReply.Node
+	(*StatusReply_Meta)(nil),     // 21: p2pfs.control.v1.StatusReply.Meta
+	(*StatusReply_Mount)(nil),    // 22: p2pfs.control.v1.StatusReply.Mount
+	(*StatusReply_Root)(nil),     // 23: p2pfs.control.v1.StatusReply.Root
+	(*StatusReply_Cache)(nil),    // 24: p2pfs.control.v1.StatusReply.Cache
+	nil,                          // 25: p2pfs.control.v1.StatusReply.CountersEntry
+	(*StatusReply_Staging)(nil),  // 26: p2pfs.control.v1.StatusReply.Staging
+	(*StatusReply_Restored)(nil), // 27: p2pfs.control.v1.StatusReply.Restored
+	nil,                          // 28: p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	(*StatReply_Provider)(nil),   // 29: p2pfs.control.v1.StatReply.Provider
+	nil,                          // 30: p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	(*PeersReply_Peer)(nil),      // 31: p2pfs.control.v1.PeersReply.Peer
+	nil,                          // 32: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
 }
 var file_node_nodepb_control_proto_depIdxs = []int32{
 	20, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
@@ -2355,42 +2447,43 @@ var file_node_nodepb_control_proto_depIdxs = []int32{
 	24, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
 	25, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
 	26, // 5: p2pfs.control.v1.StatusReply.staging:type_name -> p2pfs.control.v1.StatusReply.Staging
-	9,  // 6: p2pfs.control.v1.ListReply.items:type_name -> p2pfs.control.v1.Item
-	9,  // 7: p2pfs.control.v1.StatReply.item:type_name -> p2pfs.control.v1.Item
-	28, // 8: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
-	30, // 9: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
-	0,  // 10: p2pfs.control.v1.RecoverRequest.action:type_name -> p2pfs.control.v1.RecoverRequest.Action
-	27, // 11: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	23, // 12: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
-	29, // 13: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	31, // 14: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
-	2,  // 15: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
-	4,  // 16: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
-	1,  // 17: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
-	7,  // 18: p2pfs.control.v1.Control.List:input_type -> p2pfs.control.v1.ListRequest
-	1,  // 19: p2pfs.control.v1.Control.Stat:input_type -> p2pfs.control.v1.PathRequest
-	1,  // 20: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
-	1,  // 21: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
-	12, // 22: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
-	14, // 23: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
-	18, // 24: p2pfs.control.v1.Control.Recover:input_type -> p2pfs.control.v1.RecoverRequest
-	16, // 25: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
-	3,  // 26: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
-	5,  // 27: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
-	6,  // 28: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
-	8,  // 29: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
-	10, // 30: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
-	5,  // 31: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
-	11, // 32: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
-	13, // 33: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
-	15, // 34: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
-	19, // 35: p2pfs.control.v1.Control.Recover:output_type -> p2pfs.control.v1.RecoverReply
-	17, // 36: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
-	26, // [26:37] is the sub-list for method output_type
-	15, // [15:26] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	27, // 6: p2pfs.control.v1.StatusReply.restored:type_name -> p2pfs.control.v1.StatusReply.Restored
+	9,  // 7: p2pfs.control.v1.ListReply.items:type_name -> p2pfs.control.v1.Item
+	9,  // 8: p2pfs.control.v1.StatReply.item:type_name -> p2pfs.control.v1.Item
+	29, // 9: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
+	31, // 10: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
+	0,  // 11: p2pfs.control.v1.RecoverRequest.action:type_name -> p2pfs.control.v1.RecoverRequest.Action
+	28, // 12: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	23, // 13: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
+	30, // 14: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	32, // 15: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	2,  // 16: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
+	4,  // 17: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
+	1,  // 18: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
+	7,  // 19: p2pfs.control.v1.Control.List:input_type -> p2pfs.control.v1.ListRequest
+	1,  // 20: p2pfs.control.v1.Control.Stat:input_type -> p2pfs.control.v1.PathRequest
+	1,  // 21: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
+	1,  // 22: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
+	12, // 23: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
+	14, // 24: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
+	18, // 25: p2pfs.control.v1.Control.Recover:input_type -> p2pfs.control.v1.RecoverRequest
+	16, // 26: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
+	3,  // 27: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
+	5,  // 28: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
+	6,  // 29: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
+	8,  // 30: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
+	10, // 31: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
+	5,  // 32: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
+	11, // 33: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
+	13, // 34: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
+	15, // 35: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
+	19, // 36: p2pfs.control.v1.Control.Recover:output_type -> p2pfs.control.v1.RecoverReply
+	17, // 37: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
+	27, // [27:38] is the sub-list for method output_type
+	16, // [16:27] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_control_proto_init() }
@@ -2405,7 +2498,7 @@ func file_node_nodepb_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_control_proto_rawDesc), len(file_node_nodepb_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

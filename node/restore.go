@@ -1,0 +1,378 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/p2pfs/p2pfs/cache"
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/journal"
+)
+
+const (
+	// settleFor is how long a node that lost its store while it ran waits at
+	// least for others to notice: what they have to bring back counts as known
+	// until they have.
+	settleFor = 3 * time.Second
+	// settleMax bounds the wait for others that bring names back.
+	settleMax = time.Minute
+	// reconcileEvery is how often the journal is compared with the store, so
+	// that names which others removed leave it long before their tombstones go.
+	reconcileEvery = time.Hour
+	// goneFor is how long tombstones stay in the store: longer than a journal
+	// may be out of touch and still be offered.
+	goneFor = journal.TombstonesFor + 24*time.Hour
+	// awaitEvery is how often it is looked whether nodes that were away are
+	// back, and awaitMax for how long what has no name is kept for them.
+	awaitEvery = 10 * time.Second
+	awaitMax   = 24 * time.Hour
+	// changesMax is how many changed names wait to be compared.
+	changesMax = 4096
+)
+
+// restorer brings back what this node knows into a store that lost it: the
+// store's own record, objects, providers, this node's record and, from the
+// journal, names. Run does it; what it needs of the node are functions, so that
+// it can be tried without one.
+type restorer struct {
+	catalog *meta.Catalog
+	journal *journal.Journal
+	cache   heldObjects
+	self    chunk.NodeID
+	log     *slog.Logger
+	timeout time.Duration // of one request
+	settle  time.Duration // settleFor
+	allowed bool          // the user says that this is the store, though it is empty
+
+	save     func(meta.StoreInfo) error  // for the next start
+	rejoin   func(context.Context) error // this node's record
+	announce func(context.Context) error // provider records of all that is here
+	forget   func()                      // what was remembered of the store
+	hold     func(why string)            // nothing is collected
+	release  func()                      // of that
+	roll     func() []chunk.NodeID       // who was in the cluster, as far as is known
+	listed   func(context.Context, meta.InodeID) ([]meta.Entry, error)
+
+	changes chan meta.Place
+	stale   bool // the journal is too old to be offered
+	// awaited are the nodes whose names may be missing since restored; used by
+	// Run alone.
+	awaited  []chunk.NodeID
+	restored time.Time
+
+	mu   sync.Mutex
+	last restoration
+}
+
+// heldObjects is what the restorer needs of the cache.
+type heldObjects interface {
+	Stat(chunk.ObjectID) (cache.Info, bool)
+	Peek(chunk.ObjectID) (cache.Info, chunk.Held, bool)
+	Objects(context.Context, func(cache.Info) bool) error
+	Zeros(context.Context, chunk.ObjectID) (chunk.Bitmap, bool)
+}
+
+// restoration is one time that names were brought back.
+type restoration struct {
+	At      time.Time
+	Why     string
+	Dirs    int // placed
+	Names   int // written into the store
+	Known   int // were there
+	Gone    int // were removed, or replaced, since
+	Removed int // tombstones that took a name away
+	Objects int
+	Waiting int // names in directories whose way is not known
+}
+
+// report returns the last restoration; false if there was none.
+func (r *restorer) report() (restoration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last, !r.last.At.IsZero()
+}
+
+// begin decides, at the start, whether the journal has to be offered: until
+// that is done the store does not count.
+func (r *restorer) begin() error {
+	info, ok := r.catalog.Joined()
+	if !ok {
+		return nil
+	}
+	offered := r.journal.Offered()
+	if offered == (meta.Epoch{}) { // a new journal: nothing of earlier epochs is in it
+		return r.journal.SetOffered(info.Epoch)
+	}
+	if offered == info.Epoch {
+		return nil
+	}
+	touched, ok := r.journal.Touched()
+	if age := time.Since(touched); (!ok || age > journal.TombstonesFor) && !r.allowed {
+		r.stale = true
+		r.log.Error("the metadata store was lost while this node was away for too long to know what was removed since: its names are not brought back; to bring them back all the same, start with --restore-store", "away", age.Round(time.Hour))
+		return nil
+	}
+	r.catalog.Hold()
+	r.hold(heldWhy)
+	return nil
+}
+
+const heldWhy = "the metadata store was lost: names may still be on their way back"
+
+// changed notes that a name may have been changed by another node.
+func (r *restorer) changed(c meta.Change) {
+	if c.Gap {
+		return
+	}
+	select {
+	case r.changes <- meta.Place{Dir: c.Dir, Name: c.Name}:
+	default: // found out within the hour
+	}
+}
+
+// Run watches over the store until ctx ends.
+func (r *restorer) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { r.watch(ctx) })
+	wg.Go(func() { r.follow(ctx) })
+	if r.catalog.Held() {
+		r.restore(ctx, "this node was away when the store was lost", 0, false)
+	}
+	tick := time.NewTicker(reconcileEvery)
+	defer tick.Stop()
+	soon := time.NewTimer(r.settle)
+	defer soon.Stop()
+	back := time.NewTicker(awaitEvery)
+	defer back.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.catalog.Lost():
+			if r.needed(ctx) {
+				r.restore(ctx, "the store lost its records", r.settle, false)
+			}
+		case <-r.catalog.Behind():
+			if r.rolledBack(ctx) {
+				r.restore(ctx, "the store was restored from a copy", r.settle, true)
+			}
+		case <-back.C:
+			r.await(ctx)
+		case <-soon.C:
+			r.look(ctx)
+		case <-tick.C:
+			r.look(ctx)
+		}
+	}
+}
+
+// watch waits for changes of the store's own record.
+func (r *restorer) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := r.catalog.WatchStore(ctx); err != nil {
+			r.log.Debug("the store's own record is not watched", "err", err)
+		}
+		pause(ctx, time.Second)
+	}
+}
+
+// pause waits; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// needed reports whether the store is ours and has to be restored, and by whom:
+// a store without a record by a node that saw it with one.
+func (r *restorer) needed(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	joined, ok := r.catalog.Joined()
+	if !ok {
+		return false
+	}
+	now, found, err := r.catalog.StoreRecord(ctx)
+	switch {
+	case err != nil:
+		return false
+	case !found:
+		return r.catalog.Live() || r.allowed
+	}
+	return now.Cluster == joined.Cluster && now.Epoch != joined.Epoch
+}
+
+// rolledBack reports whether the store is behind what it told in this epoch.
+func (r *restorer) rolledBack(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	joined, ok := r.catalog.Joined()
+	if !ok {
+		return false
+	}
+	epoch, recent := r.journal.Recent()
+	if epoch != joined.Epoch {
+		recent = nil
+	}
+	back, err := r.catalog.RolledBack(ctx, recent)
+	if err != nil {
+		r.log.Debug("cannot tell whether the metadata store was restored from a copy", "err", err)
+	}
+	return back
+}
+
+// restore brings everything back, however often it takes, until ctx ends or
+// the store turns out to be another one. A store that is behind goes on in a new
+// epoch: the versions that it gives out now were given out before.
+func (r *restorer) restore(ctx context.Context, why string, settle time.Duration, behind bool) {
+	r.catalog.Hold()
+	r.hold(heldWhy)
+	r.log.Warn("bringing back what the metadata store lost", "why", why)
+	r.awaited = r.roll()
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := r.enter(ctx, behind)
+		if err == nil {
+			behind = false
+			err = r.attempt(ctx, why, settle)
+		}
+		switch {
+		case err == nil:
+			r.forget()
+			r.catalog.Release()
+			r.restored = time.Now()
+			r.await(ctx)
+			done, _ := r.report()
+			r.log.Info("what the metadata store lost is back", "names", done.Names, "known", done.Known, "removed since", done.Gone,
+				"removed", done.Removed, "directories", done.Dirs, "objects", done.Objects, "waiting", done.Waiting, "took", time.Since(done.At))
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, meta.ErrOtherStore) && !r.needed(ctx): // it is another cluster's, or out of reach
+			if _, found, serr := r.catalog.StoreRecord(ctx); serr == nil && found {
+				r.log.Error("the metadata store is another cluster's", "err", err)
+				r.catalog.Release() // CheckStore keeps it out of reach
+				return
+			}
+		}
+		r.log.Warn("what the metadata store lost is not back yet", "err", err)
+		if !pause(ctx, wait) {
+			return
+		}
+	}
+}
+
+// enter takes on the epoch that the store is in, and gives it one if it has
+// none.
+func (r *restorer) enter(ctx context.Context, behind bool) error {
+	known, ok := r.catalog.Joined()
+	if !ok {
+		return errors.New("the cluster has not been joined")
+	}
+	ask := r.catalog.Restore
+	if behind {
+		ask = r.catalog.NewEpoch
+	}
+	info, err := ask(ctx, known)
+	if err != nil {
+		return err
+	}
+	r.catalog.UseStore(info)
+	r.catalog.ForgetBehind()
+	if err := r.save(info); err != nil {
+		return fmt.Errorf("remember the store: %w", err)
+	}
+	return nil
+}
+
+// attempt is one try of restore. All of it may be done again.
+func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration) error {
+	began := time.Now()
+	info, _ := r.catalog.Joined()
+	if err := r.catalog.SetRestoring(ctx, r.self, true); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{r.rejoin, r.announce} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	o := newOffering(r)
+	o.count.At, o.count.Why = began, why
+	if err := o.run(ctx); err != nil {
+		return err
+	}
+	// Whatever was offered into a store that was lost once more is to be
+	// offered again.
+	if now, found, err := r.catalog.StoreRecord(ctx); err != nil || !found || now.Epoch != info.Epoch {
+		return errors.Join(err, errors.New("the metadata store was lost again"))
+	}
+	if err := r.journal.SetOffered(info.Epoch); err != nil {
+		return err
+	}
+	r.touch()
+	if err := r.catalog.SetRestoring(ctx, r.self, false); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.last = o.count
+	r.mu.Unlock()
+	return r.awaitOthers(ctx, began, settle)
+}
+
+// awaitOthers waits until the others have brought back what they have, too.
+func (r *restorer) awaitOthers(ctx context.Context, began time.Time, settle time.Duration) error {
+	for {
+		busy, err := r.catalog.Restoring(ctx)
+		if err != nil {
+			return err
+		}
+		if waited := time.Since(began); waited >= settle && (busy == 0 || waited >= settleMax) {
+			return nil
+		}
+		if !pause(ctx, 250*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+// await lets what has no name be collected again once every node that was in
+// the cluster has been there since, or for long enough not.
+func (r *restorer) await(ctx context.Context) {
+	if r.restored.IsZero() {
+		return
+	}
+	if time.Since(r.restored) < awaitMax && len(r.awaited) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		nodes, err := r.catalog.Nodes(ctx)
+		if err != nil {
+			return
+		}
+		for _, n := range nodes {
+			r.awaited = slices.DeleteFunc(r.awaited, func(id chunk.NodeID) bool { return id == n.Node })
+		}
+		if len(r.awaited) > 0 {
+			return
+		}
+	}
+	r.restored, r.awaited = time.Time{}, nil
+	r.release()
+}
+
+func (r *restorer) touch() {
+	if err := r.journal.Touch(time.Now()); err != nil {
+		r.log.Warn("the journal does not know that the store was seen", "err", err)
+	}
+}

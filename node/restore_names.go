@@ -1,0 +1,318 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/p2pfs/p2pfs/cache"
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/node/journal"
+)
+
+const (
+	// offerPage is how many names of a directory are offered at once.
+	offerPage = 2000
+	// offerDirs is how many directories, and offerObjects how many objects
+	// are brought back side by side.
+	offerDirs    = 8
+	offerObjects = 16
+	// offerPasses bounds how often directories that moved meanwhile are
+	// followed.
+	offerPasses = 8
+)
+
+// offering is one time that the journal is brought into a store: objects, then
+// the directories from the root down, each with its names before those below
+// it.
+type offering struct {
+	r        *restorer
+	dirs     map[meta.InodeID]journal.Dir
+	children map[meta.InodeID][]meta.InodeID
+
+	mu     sync.Mutex
+	placed map[meta.InodeID]meta.InodeID // where a directory's names belong; 0: it was removed
+	before map[meta.InodeID]meta.InodeID // placed, in the pass before
+	again  bool                          // a directory went away under our hands
+	count  restoration
+}
+
+func newOffering(r *restorer) *offering {
+	return &offering{
+		r: r, dirs: map[meta.InodeID]journal.Dir{}, children: map[meta.InodeID][]meta.InodeID{},
+		before: map[meta.InodeID]meta.InodeID{},
+	}
+}
+
+func (o *offering) run(ctx context.Context) error {
+	dirs, err := o.r.journal.Dirs()
+	if err != nil {
+		return fmt.Errorf("read the journal of names: %w", err)
+	}
+	for _, d := range dirs {
+		o.dirs[d.ID] = d
+		if d.Known && d.ID != meta.RootDir {
+			o.children[d.Parent] = append(o.children[d.Parent], d.ID)
+		}
+	}
+	if err := o.objects(ctx); err != nil {
+		return err
+	}
+	// The second pass finds what others moved while the first was under way.
+	for pass := 0; ; pass++ {
+		o.placed, o.again = map[meta.InodeID]meta.InodeID{}, false
+		if err := o.pass(ctx); err != nil {
+			return err
+		}
+		same := !o.again && len(o.placed) == len(o.before)
+		for d, to := range o.placed {
+			same = same && o.before[d] == to
+		}
+		o.before = o.placed
+		if same || pass == offerPasses {
+			break
+		}
+	}
+	return o.tidy(ctx)
+}
+
+// pass offers every directory that can be reached.
+func (o *offering) pass(ctx context.Context) error {
+	level := []meta.InodeID{meta.RootDir}
+	o.placed[meta.RootDir] = meta.RootDir
+	for len(level) > 0 {
+		if err := o.each(ctx, level, o.dir); err != nil {
+			return err
+		}
+		var next []meta.InodeID
+		for _, d := range level {
+			if o.placed[d] == 0 {
+				continue
+			}
+			for _, c := range o.children[d] {
+				if _, twice := o.placed[c]; !twice {
+					o.placed[c] = 0
+					next = append(next, c)
+				}
+			}
+		}
+		if err := o.each(ctx, next, o.place); err != nil {
+			return err
+		}
+		level = next
+	}
+	// Directories that nobody told the way to may be there all the same.
+	var loose []meta.InodeID
+	for id, d := range o.dirs {
+		if _, ok := o.placed[id]; !ok && d.Names {
+			loose = append(loose, id)
+		}
+	}
+	return o.each(ctx, loose, o.loose)
+}
+
+// each calls fn with some directories, several at a time.
+func (o *offering) each(ctx context.Context, dirs []meta.InodeID, fn func(context.Context, meta.InodeID) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(offerDirs)
+	for _, d := range dirs {
+		if gctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return fn(gctx, d) })
+	}
+	return errors.Join(g.Wait(), ctx.Err())
+}
+
+// place brings the name of one directory back into its parent.
+func (o *offering) place(ctx context.Context, id meta.InodeID) error {
+	d := o.dirs[id]
+	o.mu.Lock()
+	parent := o.placed[d.Parent]
+	o.mu.Unlock()
+	to, fate, err := o.r.catalog.OfferDir(ctx, parent, d.Way, d.Self)
+	gone := errors.Is(err, meta.ErrNotFound)
+	if err != nil && !gone {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.placed[id], o.again = to, o.again || gone
+	if fate == meta.FateTaken {
+		o.count.Dirs++
+	}
+	return nil
+}
+
+// loose offers the names of a directory whose way is not known, if others have
+// brought it back.
+func (o *offering) loose(ctx context.Context, id meta.InodeID) error {
+	_, err := o.r.catalog.Dir(ctx, id)
+	switch {
+	case errors.Is(err, meta.ErrNotFound):
+		o.mu.Lock()
+		o.count.Waiting++
+		o.mu.Unlock()
+		return nil
+	case err != nil:
+		return err
+	}
+	o.mu.Lock()
+	o.placed[id] = id
+	o.mu.Unlock()
+	return o.dir(ctx, id)
+}
+
+// dir offers the names of one directory, if they were not offered there in the
+// pass before.
+func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
+	o.mu.Lock()
+	to := o.placed[id]
+	same := o.before[id] == to
+	o.mu.Unlock()
+	if to == 0 || same || !o.dirs[id].Names {
+		return nil
+	}
+	for after := ""; ; {
+		page, err := o.r.journal.Names(id, after, offerPage)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		after = page[len(page)-1].Name
+		if err := o.names(ctx, id, to, page); err != nil {
+			if errors.Is(err, meta.ErrNotFound) { // removed, or never placed
+				o.mu.Lock()
+				o.again = true
+				delete(o.placed, id)
+				o.mu.Unlock()
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// names offers some names of a directory; those of directories have places.
+func (o *offering) names(ctx context.Context, id, to meta.InodeID, page []meta.Offer) error {
+	offers := page[:0]
+	for _, n := range page {
+		if n.Gone || n.Entry.Kind != meta.KindDir {
+			offers = append(offers, n)
+		}
+	}
+	if err := o.references(ctx, to, offers); err != nil {
+		return err
+	}
+	fates, err := o.r.catalog.Offer(ctx, to, offers)
+	if err != nil {
+		return err
+	}
+	var stale []meta.Offer
+	o.mu.Lock()
+	for i, f := range fates {
+		switch {
+		case f == meta.FateTaken && offers[i].Gone:
+			o.count.Removed++
+		case f == meta.FateTaken:
+			o.count.Names++
+		case f == meta.FateKnown && !offers[i].Gone:
+			o.count.Known++
+		case f == meta.FateGone, f == meta.FateOlder:
+			o.count.Gone++
+			stale = append(stale, offers[i])
+		}
+	}
+	o.mu.Unlock()
+	o.r.journal.Forget(id, stale)
+	return nil
+}
+
+// tidy makes the journal say where the names of directories are now that were
+// made anew by others.
+func (o *offering) tidy(ctx context.Context) error {
+	info, _ := o.r.catalog.Joined()
+	for id, to := range o.placed {
+		if to == 0 || to == id {
+			continue
+		}
+		d := o.dirs[id]
+		e, err := o.r.catalog.Lookup(ctx, o.placed[d.Parent], d.Way.Name)
+		if errors.Is(err, meta.ErrNotFound) || err == nil && e.Inode != to {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		o.r.journal.Way(o.placed[d.Parent], info.Epoch, e)
+		o.r.journal.Moved(id, to)
+	}
+	return nil
+}
+
+// objects brings back the records of what this node keeps: those of more than
+// one block have one, with zero blocks and checksums.
+func (o *offering) objects(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(offerObjects)
+	err := o.r.cache.Objects(gctx, func(i cache.Info) bool {
+		if (i.Keeper || i.InPlace) && i.Object.Blocks() > 1 {
+			g.Go(func() error { return o.object(gctx, i) })
+		}
+		return gctx.Err() == nil
+	})
+	return errors.Join(g.Wait(), err)
+}
+
+func (o *offering) object(ctx context.Context, i cache.Info) error {
+	rec := meta.ObjectRecord{Object: i.Object, Damaged: i.Damaged}
+	_, held, ok := o.r.cache.Peek(i.Object.ID)
+	if !ok {
+		return nil // it left meanwhile
+	}
+	rec.Zeros, _ = o.r.cache.Zeros(ctx, i.Object.ID)
+	n := i.Object.Blocks()
+	rec.Sums = make([]uint32, n)
+	known := chunk.NewBitmap(n)
+	for b := range n {
+		if s, ok := held.Sum(b); ok {
+			rec.Sums[b] = s
+			known.Set(b)
+		}
+	}
+	if err := o.r.catalog.OfferObject(ctx, rec, known.Has); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	o.count.Objects++
+	o.mu.Unlock()
+	return nil
+}
+
+// references says in the records of objects which names stand for them, where
+// their keepers cannot know it: an object of one block whose keeper named it
+// itself needs no record.
+func (o *offering) references(ctx context.Context, dir meta.InodeID, offers []meta.Offer) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(offerObjects)
+	for _, n := range offers {
+		if n.Gone || n.Entry.Object.ID.IsZero() {
+			continue
+		}
+		info, ok := o.r.cache.Stat(n.Entry.Object.ID)
+		kept := ok && (info.Keeper || info.InPlace)
+		at, name, noted := placeOf(info.Note)
+		if kept && n.Entry.Object.Blocks() == 1 && noted && at == dir && name == n.Name {
+			continue
+		}
+		g.Go(func() error {
+			return o.r.catalog.OfferObject(gctx, meta.ObjectRecord{
+				Object: n.Entry.Object, References: []meta.Reference{{Dir: dir, Name: n.Name, Version: n.Origin.Version}},
+			}, nil)
+		})
+	}
+	return g.Wait()
+}
