@@ -31,3 +31,5 @@ func TestAnother(t *testing.T) {
 }
 
 func TestCatalog(t *testing.T) { metatest.RunCatalog(t, open) }
+
+func TestStorms(t *testing.T) { metatest.RunStorms(t, open, 25) }

@@ -58,6 +58,9 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"RenameStorm":  testRenameStorm,
 		"DirMoveStorm": testDirMoveStorm,
 		"DirLockEnds":  testDirLockExpires,
+		"LateMover":    testLateMover,
+		"LateAdopt":    testLateAdopt,
+		"LostAnswer":   testLostAnswer,
 		"RmdirCrash":   testRmdirCrash,
 		"Leftovers":    testLeftovers,
 	} {

@@ -37,10 +37,17 @@ func testReferences(t *testing.T, c *meta.Catalog) {
 	require.False(t, referenced(id, meta.Reference{}))
 	require.NoError(t, c.RemoveReference(t.Context(), chunk.NewObjectID(), newer))
 
-	for i := range 2 * meta.MaxSets { // more than one request takes
-		_, err := c.AddReference(t.Context(), e.Object, meta.Place{Dir: meta.RootDir, Name: fmt.Sprint("n", i)})
-		require.NoError(t, err)
+	many := meta.ObjectRecord{Object: object(3)} // more than one request takes
+	for i := range 2 * meta.MaxSets {
+		many.References = append(many.References, meta.Reference{Dir: meta.RootDir, Name: fmt.Sprint("n", i)})
 	}
+	require.NoError(t, c.PutObjects(t.Context(), []meta.ObjectRecord{many}))
+	require.False(t, referenced(many.Object.ID, meta.Reference{}))
+	last := File(fmt.Sprint("n", 2*meta.MaxSets-1), 0)
+	last.Object, last.Size = many.Object, many.Object.Size
+	link(t, c, meta.RootDir, last)
+	require.True(t, referenced(many.Object.ID, meta.Reference{}))
+
 	_, err = c.AddReference(t.Context(), e.Object, meta.Place{Dir: meta.RootDir, Name: "a"})
 	require.NoError(t, err)
 	require.True(t, referenced(id, meta.Reference{}))

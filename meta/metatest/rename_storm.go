@@ -15,6 +15,21 @@ import (
 	"github.com/p2pfs/p2pfs/meta"
 )
 
+// RunStorms runs the storms of RunCatalog again and again, each with a seed and
+// a store of its own.
+func RunStorms(t *testing.T, open func(t *testing.T) meta.Slots, times int) {
+	for i := range times {
+		for name, fn := range map[string]func(*testing.T, meta.Slots){"Rename": testRenameStorm, "DirMove": testDirMoveStorm} {
+			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
+				t.Parallel()
+				s := open(t)
+				t.Cleanup(func() { _ = s.Close() })
+				fn(t, s)
+			})
+		}
+	}
+}
+
 // storm runs workers, each a node of its own, until they have made so many
 // steps. All of them stall now and then, also for longer than a lease lasts;
 // with kill, some are killed at a write.
@@ -82,7 +97,7 @@ func testRenameStorm(t *testing.T, s meta.Slots) {
 	for i := range files {
 		inodes[link(t, c, dirs[i%3], File(fmt.Sprint(i), 1)).Inode] = 0
 	}
-	storm(t, s, 6, 40, true, func(rnd *rand.Rand, c *meta.Catalog) error {
+	storm(t, s, 6, 30, true, func(rnd *rand.Rand, c *meta.Catalog) error {
 		place := func() meta.Place {
 			return meta.Place{Dir: dirs[rnd.IntN(len(dirs))], Name: fmt.Sprint(rnd.IntN(names))}
 		}
@@ -130,13 +145,14 @@ func testDirMoveStorm(t *testing.T, s meta.Slots) {
 		dirs = append(dirs, mkdir(t, c, meta.RootDir, fmt.Sprint(i)).Inode)
 	}
 	for _, kill := range []bool{false, true} {
-		storm(t, s, 4, 12, kill, func(rnd *rand.Rand, c *meta.Catalog) error {
+		storm(t, s, 4, 6, kill, func(rnd *rand.Rand, c *meta.Catalog) error {
 			// Where the directory is now, as far as a walk tells.
 			name := fmt.Sprint(rnd.IntN(n))
 			var from meta.Place
 			for _, d := range dirs {
 				if _, err := c.Lookup(t.Context(), d, name); err == nil {
 					from = meta.Place{Dir: d, Name: name}
+					break
 				}
 			}
 			if from.Dir == 0 {
