@@ -229,9 +229,13 @@ type status struct {
 		Addrs map[string]string `json:"addrs"`
 	} `json:"node"`
 	Meta struct {
-		URL   string `json:"url"`
-		State string `json:"state"`
-		Error string `json:"error"`
+		URL      string `json:"url"`
+		State    string `json:"state"`
+		Error    string `json:"error"`
+		Restored struct {
+			Why   string `json:"why"`
+			Names int64  `json:"names"`
+		} `json:"restored"`
 	} `json:"meta"`
 	Mount struct {
 		Passthrough string `json:"passthrough"`

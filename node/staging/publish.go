@@ -163,7 +163,7 @@ func (f *file) commit(ctx context.Context) error {
 	defer cancel()
 	e, err := f.a.commit(ctx, at.Dir, e, s, p)
 	if err != nil {
-		return fmt.Errorf("publish %q: %w", at.Name, err)
+		return err
 	}
 	f.committed(s, e)
 	return nil
