@@ -243,6 +243,38 @@ func TestTableParts(t *testing.T) {
 	require.False(t, first, "chosen for what the inode stood for before")
 }
 
+func TestTableRenames(t *testing.T) {
+	t.Parallel()
+	tab := newTestTable()
+	move := func(from, to string, e meta.Entry) *inode {
+		tab.mu.Lock()
+		defer tab.mu.Unlock()
+		e.Name = to
+		return tab.rename(Place{meta.RootDir, from}, Place{meta.RootDir, to}, &e)
+	}
+	a, b := fileEntry("a", 1), fileEntry("b", 2)
+	n, over := tab.lookup(meta.RootDir, a), tab.lookup(meta.RootDir, b)
+	require.Nil(t, move("a", "b", a))
+	require.Same(t, n, tab.child(meta.RootDir, "b"))
+	require.Nil(t, tab.child(meta.RootDir, "a"))
+	require.True(t, tab.removed(over))
+	require.False(t, tab.removed(n))
+
+	other := fileEntry("b", 1) // its content was changed elsewhere
+	require.Same(t, n, move("b", "c", other))
+	require.Nil(t, tab.child(meta.RootDir, "c"))
+
+	pending := meta.Entry{Name: "p", Kind: meta.KindFile, Inode: 3, Size: 10}
+	p := tab.lookup(meta.RootDir, pending)
+	published := pending
+	published.Object = fileEntry("q", 3).Object
+	require.Nil(t, move("p", "q", published))
+	require.Same(t, p, tab.child(meta.RootDir, "q"))
+	require.Equal(t, published.Object, p.entry.Object)
+	require.Nil(t, move("unknown", "q", a))
+	require.True(t, tab.removed(p))
+}
+
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	pid := uint32(os.Getpid())

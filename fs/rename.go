@@ -96,9 +96,9 @@ func (t *table) rename(from, to Place, e *meta.Entry) (other *inode) {
 		t.remove(to.Dir, to.Name)
 	}
 	t.unname(n)
-	stands := n.standsFor(e)
+	stands := n.standsFor(e) || n.publishedAs(e)
 	n.dir, n.entry.Name = to.Dir, to.Name
-	if !stands && n.file != nil && n.file.handles > 0 {
+	if !stands {
 		return n // the next open finds out
 	}
 	t.name(n)
@@ -106,4 +106,12 @@ func (t *table) rename(from, to Place, e *meta.Entry) (other *inode) {
 		t.become(n, e)
 	}
 	return nil
+}
+
+// publishedAs reports whether an entry is what a file that had not been
+// published, and is not being written, was published as. table.mu is held.
+func (n *inode) publishedAs(e *meta.Entry) bool {
+	known := n.entry
+	known.Object = e.Object
+	return n.entry.Object.ID.IsZero() && known.SameContent(*e)
 }

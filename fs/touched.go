@@ -94,11 +94,12 @@ func (t *table) become(n *inode, e *meta.Entry) {
 	n.entry.Name = name
 }
 
-// changed records attributes that were set here.
+// changed records attributes that were set here. Where the content has become
+// another, the next open finds out.
 func (t *table) changed(n *inode, e *meta.Entry, mtime bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n.written() {
+	if n.written() || !n.standsFor(e) {
 		return
 	}
 	if mtime {
