@@ -33,7 +33,7 @@ func child(mode string, args ...string) *exec.Cmd {
 }
 
 func childMain(mode string, args []string) int {
-	modes := map[string]func([]string) error{"pressed": readPressed, "fault": readFaulting, "posixtest": posixtests, "agent": agentMain, "stopper": stopperMain, "writer": writerMain}
+	modes := map[string]func([]string) error{"pressed": readPressed, "fault": readFaulting, "posixtest": posixtests, "agent": agentMain, "stopper": stopperMain, "writer": writerMain, "round-writer": roundWriterMain, "round-reader": roundReaderMain}
 	if err := modes[mode](args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

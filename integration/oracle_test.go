@@ -17,7 +17,7 @@ import (
 
 // oracleKinds are the steps that make up a run.
 var oracleKinds = []oracle.Kind{
-	oracle.Register, oracle.Unregister, oracle.Drop,
+	oracle.Register, oracle.Join, oracle.Replace, oracle.Unregister, oracle.Drop, oracle.Collect,
 	oracle.Publish, oracle.Overwrite, oracle.Append, oracle.Patch, oracle.Truncate, oracle.Save, oracle.Race, oracle.Torn,
 	oracle.Mkdir, oracle.Rmdir, oracle.Unlink, oracle.Rename, oracle.Symlink, oracle.Chmod, oracle.Utimens,
 	oracle.Kill, oracle.CutStore, oracle.CutPeers, oracle.StoreStop, oracle.StoreRestart,

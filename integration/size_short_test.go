@@ -1,0 +1,10 @@
+//go:build !long
+
+package integration
+
+// How much make test does; make test-long does more.
+const (
+	killStride    = 3    // a fault at every third step of a publish
+	publishRounds = 2000 // publishes that another node opens at once
+	oracleSteps   = 2000
+)
