@@ -110,3 +110,23 @@ func TestRoom(t *testing.T) {
 	require.LessOrEqual(t, total, int64(1<<20)-o.Size, "what is kept is no room")
 	require.Equal(t, total, one)
 }
+
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	o := object(70 * bs)
+	cfg := config(t)
+	c := openCache(t, cfg)
+	f := openFile(t, c, o)
+	putAll(t, f, o)
+	require.NoError(t, c.Flush(t.Context(), o.ID))
+	require.True(t, f.(*handle).allSynced())
+	require.NoError(t, c.Flush(t.Context(), o.ID), "again, with nothing to do")
+	require.NoError(t, f.Close())
+	require.ErrorIs(t, c.Flush(t.Context(), chunk.NewObjectID()), chunk.ErrNotHeld)
+
+	o = object(3 * bs)
+	f = openFile(t, c, o)
+	put(t, f, o, 1) // some of it
+	require.NoError(t, c.Flush(t.Context(), o.ID))
+	require.NoError(t, f.Close())
+}

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/p2pfs/p2pfs/chunk"
 )
@@ -51,4 +52,22 @@ func (c *Cache) InUse(id chunk.ObjectID) bool {
 	defer c.mu.Unlock()
 	e := c.entries[id]
 	return e != nil && e.refs > 0
+}
+
+// Flush makes the bytes of an object that are here durable, and their map.
+// chunk.ErrNotHeld: nothing of it is here. A registered file is not ours to
+// flush.
+func (c *Cache) Flush(ctx context.Context, id chunk.ObjectID) error {
+	e, f, err := c.acquire(ctx, id, nil)
+	if err != nil {
+		return fmt.Errorf("flush object %s: %w", id.Short(), err)
+	}
+	defer c.releaseQuietly(e, f)
+	c.flush.Lock()
+	defer c.flush.Unlock()
+	c.finish(ctx, flushing{e: e, f: f}, false)
+	if f.Complete() && !f.allSynced() {
+		return fmt.Errorf("flush object %s: the disk of %s did not take it", id.Short(), f.root.dir)
+	}
+	return nil
 }

@@ -42,20 +42,28 @@ func (p *publication) empty() (Sealed, error) {
 	p.c.step("note")
 	from := p.r.stagedPath(p.id, ".data")
 	to := from + ".tmp"
-	if err := os.Rename(from, to); err != nil {
+	if err := rename(from, to); err != nil {
 		return Sealed{}, err
 	}
 	p.c.step("renamed")
 	if err := p.commit(p.stagingPath()); err != nil {
-		return Sealed{}, errors.Join(err, os.Rename(to, from))
+		return Sealed{}, errors.Join(err, rename(to, from))
 	}
 	p.c.step("committed")
 	p.spent.Store(true)
 	p.c.staged.published(p.id)
-	os.Remove(p.r.stagedPath(p.id, ".base"))
+	p.removeBase()
 	os.Remove(to)
 	p.book(0, 0)
 	return Sealed{Object: p.obj, Zeros: chunk.NewBitmap(0)}, nil
+}
+
+// removeBase removes the base map, which says nothing of a published file. One
+// that is left by a death here goes at the next start.
+func (p *publication) removeBase() {
+	if p.base != nil {
+		os.Remove(p.r.stagedPath(p.id, ".base"))
+	}
 }
 
 // sum completes the sums and makes blocks of zeros holes.
@@ -138,7 +146,7 @@ func (p *publication) seal() error {
 	}
 	p.spent.Store(true)
 	p.c.staged.published(p.id)
-	os.Remove(p.r.stagedPath(p.id, ".base"))
+	p.removeBase()
 	p.enter()
 	return nil
 }
@@ -162,12 +170,12 @@ func (p *publication) place() error {
 	}
 	p.c.step("sealed")
 	from, to := p.r.stagedPath(p.id, ".data"), p.r.path(id, ".data")
-	if err := os.Rename(from, to); err != nil {
+	if err := rename(from, to); err != nil {
 		return err
 	}
 	p.c.step("renamed")
 	if err := p.commit(to[:len(to)-len("/")-len(id.String())-len(".data")], p.stagingPath()); err != nil {
-		return errors.Join(err, os.Rename(to, from))
+		return errors.Join(err, rename(to, from))
 	}
 	p.c.step("committed")
 	return nil

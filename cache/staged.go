@@ -150,12 +150,34 @@ func (c *Cache) createStaged(r *root, id uint64, blockSize int64, src *baseSourc
 // openFD opens a file for good. Out of descriptors, it first closes files that
 // are open for nobody.
 func (c *Cache) openFD(path string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(path, flags, 0o600)
+	f, err := openPlain(path, flags)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		c.closeIdle(0, true)
-		f, err = os.OpenFile(path, flags, 0o600)
+		f, err = openPlain(path, flags)
 	}
 	return f, err
+}
+
+// openPlain is os.OpenFile without its question to the poller, which costs as
+// much as the rest.
+func openPlain(path string, flags int) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+		if err == nil {
+			return os.NewFile(uintptr(fd), path), nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
+// rename is os.Rename without a look at what is renamed.
+func rename(from, to string) error {
+	if err := unix.Rename(from, to); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
 }
 
 // ID returns the id the file was staged under.
@@ -206,7 +228,7 @@ func (s *Staged) remove() error {
 	var first error
 	suffixes := []string{".note", ".base", ".data"}
 	if s.spent.Load() {
-		suffixes = suffixes[:2] // the data has gone to be an object
+		suffixes = suffixes[:1] // the data has gone to be an object
 	}
 	for _, suffix := range suffixes {
 		if err := os.Remove(s.r.stagedPath(s.id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) && first == nil {

@@ -303,7 +303,7 @@ func TestStagedModel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			for round := range 8 {
+			for round := range 4 {
 				seed := uint64(time.Now().UnixNano())
 				t.Logf("round %d, seed %d", round, seed)
 				cfg := config(t)

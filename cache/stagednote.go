@@ -68,7 +68,7 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 		return ErrSpent
 	}
 	path := s.r.stagedPath(s.id, ".note")
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := s.c.openFD(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 		err = s.r.journal.flush(f)
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = rename(f.Name(), path)
 	}
 	if err != nil {
 		os.Remove(f.Name())
@@ -103,7 +103,7 @@ func (s *Staged) looseNote() (*os.File, error) {
 	if !s.noted || !s.noteLoose {
 		return nil, nil
 	}
-	return os.Open(s.r.stagedPath(s.id, ".note"))
+	return s.c.openFD(s.r.stagedPath(s.id, ".note"), os.O_RDONLY)
 }
 
 // flushWithNote makes files, and a loose note, fit to be committed. noteMu is
