@@ -26,6 +26,7 @@ type fakeControl struct {
 	stat     *nodepb.StatReply
 	progress []*nodepb.Progress
 	peers    *nodepb.PeersReply
+	waiting  []*nodepb.RecoverReply
 	fail     error
 	unmount  func() error
 

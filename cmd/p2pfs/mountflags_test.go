@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ func TestMountSettings(t *testing.T) {
 	s, err := settings(nil, "etcd://h:1/p", "/mnt/models", "--cache-dir", "/c1", "--cache-dir", "/c2", "--cache-size", "10G",
 		"--free-space", "7%", "--listen", "10.0.0.1:7070", "--advertise", "h:1", "--http", "127.0.0.1:0", "--name", "n", "--zone", "z",
 		"--read-only", "--chunk-size", "8MiB", "--consistency", "watch", "--prefetch", "off", "--passthrough", "off", "--insecure",
+		"--private-glob", "*.part", "--private-glob", "", "--meta-timeout", "2s",
 		"-d", "--log-format", "json", "--log-level", "debug", "--meta-dir", "/m", "--meta-listen", "127.0.0.1:1")
 	require.NoError(t, err)
 	want := node.Config{
@@ -39,6 +41,7 @@ func TestMountSettings(t *testing.T) {
 		Consistency: "watch", Prefetch: "off", Passthrough: "off", Insecure: true, MetaDir: "/m", MetaListen: "127.0.0.1:1",
 	}
 	want.FreeSpace.Fraction = 0.07
+	want.Private, want.MetaTimeout = []string{"*.part", ""}, 2*time.Second
 	require.Equal(t, want, s.config)
 	require.True(t, s.daemon)
 	require.Equal(t, "/c1/p2pfs.log", s.logFile)
@@ -54,6 +57,8 @@ func TestMountDefaults(t *testing.T) {
 	require.NotContains(t, s.config.MetaDir, "cache", "the only copy of the names does not lie in a cache")
 	require.Equal(t, node.DefaultListen, s.config.Listen)
 	require.False(t, s.config.Insecure)
+	require.Nil(t, s.config.Private, "the node's default")
+	require.Equal(t, node.DefaultMetaTimeout, s.config.MetaTimeout)
 
 	s, err = settings(nil, "/mnt/models", "--cache-dir", "/c")
 	require.NoError(t, err)
@@ -119,6 +124,8 @@ func TestMountRefuses(t *testing.T) {
 		{"cache size", []string{"/m", "--cache-size", "plenty"}, []string{"--cache-size", "plenty"}},
 		{"no cache size", []string{"/m", "--cache-size", "0"}, []string{"--cache-size"}},
 		{"free space", []string{"/m", "--free-space", "120%"}, []string{"--free-space", "120%"}},
+		{"private glob", []string{"/m", "--private-glob", "[a"}, []string{"--private-glob", "[a"}},
+		{"meta timeout", []string{"/m", "--meta-timeout", "1ms"}, []string{"--meta-timeout", "1ms"}},
 		{"empty cache", []string{"/m", "--cache-dir", ""}, []string{"--cache-dir"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -90,7 +90,7 @@ func (o recoverOptions) check(args []string) error {
 }
 
 // request returns what the node is asked for.
-func (o recoverOptions) request(args []string) (*nodepb.RecoverRequest, error) {
+func (a *app) recoverRequest(o recoverOptions, args []string) (*nodepb.RecoverRequest, error) {
 	req := &nodepb.RecoverRequest{All: o.all, Unclosed: o.unclosed, Replace: o.replace, Action: nodepb.RecoverRequest_PUBLISH}
 	switch {
 	case o.discard:
@@ -106,14 +106,14 @@ func (o recoverOptions) request(args []string) (*nodepb.RecoverRequest, error) {
 		req.Action = nodepb.RecoverRequest_LIST
 	}
 	for _, arg := range args {
-		name, err := insideMount(arg)
+		name, err := a.insideMount(arg)
 		if err != nil {
 			return nil, err
 		}
 		req.Names = append(req.Names, []byte(name))
 	}
 	if o.to != "" {
-		to, err := insideMount(o.to)
+		to, err := a.insideMount(o.to)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func (o recoverOptions) request(args []string) (*nodepb.RecoverRequest, error) {
 	return req, nil
 }
 
-// fileID is what the list shows beside the path.
+// isFileID reports whether an argument is what the list shows beside a path.
 func isFileID(arg string) bool {
 	ok, err := regexp.MatchString("^[0-9a-f]{16}$", arg)
 	return ok && err == nil
@@ -130,23 +130,21 @@ func isFileID(arg string) bool {
 
 // insideMount returns the path of a name below its mountpoint; an id is left
 // as it is.
-func insideMount(arg string) (string, error) {
+func (a *app) insideMount(arg string) (string, error) {
 	if isFileID(arg) {
 		return arg, nil
 	}
-	abs, m, ok, err := running.Resolve(arg)
+	found, err := running.Find(running.Query{Path: arg, Node: a.node, Env: a.env(running.EnvNode)})
 	if err != nil {
 		return "", err
 	}
-	if !ok {
-		return "", usagef("%s is not under a p2pfs mount", quoteName(arg))
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(abs, m.Point), "/"), nil
+	return found.Inside, nil
 }
 
 // unpublishedJSON is one file of the JSON that recover prints.
 type unpublishedJSON struct {
 	ID         string `json:"id"`
+	raw        string // the path, bytes as they are
 	Path       string `json:"path"` // inside the mount
 	PathBase64 string `json:"path_base64,omitempty"`
 	Size       int64  `json:"size"`
@@ -157,7 +155,7 @@ type unpublishedJSON struct {
 }
 
 func (a *app) recover(ctx context.Context, o recoverOptions, args []string) error {
-	req, err := o.request(args)
+	req, err := a.recoverRequest(o, args)
 	if err != nil {
 		return err
 	}
@@ -186,6 +184,7 @@ func (a *app) recover(ctx context.Context, o recoverOptions, args []string) erro
 
 func newUnpublishedJSON(r *nodepb.RecoverReply) unpublishedJSON {
 	j := unpublishedJSON{ID: r.GetId(), Size: r.GetSize(), State: r.GetState(), Reason: r.GetReason(), Error: r.GetError()}
+	j.raw = "/" + string(r.GetPath())
 	j.Path, j.PathBase64 = jsonText(r.GetPath())
 	if ns := r.GetWhenUnixNs(); ns != 0 {
 		j.When = time.Unix(0, ns).UTC().Format(time.RFC3339)
@@ -207,9 +206,9 @@ func (a *app) printRecovered(req *nodepb.RecoverRequest, files []unpublishedJSON
 		nodepb.RecoverRequest_PUBLISH: "published", nodepb.RecoverRequest_DISCARD: "discarded", nodepb.RecoverRequest_COPY: "copied",
 	}[req.Action]
 	for _, f := range files {
-		what := done + " " + a.shown("/"+f.Path)
+		what := done + " " + a.shown(f.raw)
 		if f.Error != "" {
-			what = fmt.Sprintf("not %s %s (id %s): %s", done, a.shown("/"+f.Path), f.ID, f.Error)
+			what = fmt.Sprintf("not %s %s (id %s): %s", done, a.shown(f.raw), f.ID, f.Error)
 		}
 		if err := a.printf("%s\n", what); err != nil {
 			return err
@@ -218,11 +217,26 @@ func (a *app) printRecovered(req *nodepb.RecoverRequest, files []unpublishedJSON
 	return nil
 }
 
+// printUnpublished prints a table. A name may hold bytes that text/tabwriter
+// takes for its own.
 func (a *app) printUnpublished(files []unpublishedJSON) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tPATH\tSIZE\tWHEN\tSTATE\tWHY")
+	rows := [][]string{{"ID", "PATH", "SIZE", "WHEN", "STATE", "WHY"}}
 	for _, f := range files {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.ID, a.shown("/"+f.Path), formatSize(f.Size), orDash(f.When), f.State, f.Reason)
+		rows = append(rows, []string{f.ID, a.shown(f.raw), formatSize(f.Size), orDash(f.When), f.State, f.Reason})
 	}
-	return w.Flush()
+	widths := make([]int, len(rows[0])-1)
+	for _, r := range rows {
+		for i := range widths {
+			widths[i] = max(widths[i], utf8.RuneCountInString(r[i]))
+		}
+	}
+	for _, r := range rows {
+		for i, w := range widths {
+			r[i] += strings.Repeat(" ", w-utf8.RuneCountInString(r[i])+2)
+		}
+		if err := a.printf("%s\n", strings.Join(r, "")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
