@@ -325,7 +325,7 @@ func (n *Node) otherKeepers(ctx context.Context, o chunk.Object) (bool, error) {
 			continue
 		}
 		if p.Alive {
-			if _, err := n.peers.holds(ctx, p.Peer, o); errors.Is(err, chunk.ErrNotHeld) {
+			if _, _, err := n.peers.holds(ctx, p.Peer, o); errors.Is(err, chunk.ErrNotHeld) {
 				continue
 			}
 		}

@@ -89,10 +89,8 @@ func (h ownHoldings) Keep(ctx context.Context, id chunk.ObjectID, set chunk.SetI
 		if state, _, _ := n.cache.Source(id); state != cache.SourceOK {
 			return fmt.Errorf("keep object %s: its registered file is %s: %w", id.Short(), state, chunk.ErrNotHeld)
 		}
-	} else if !info.Keeper {
-		if err := n.cache.Keep(ctx, id, true); err != nil {
-			return err
-		}
+	} else if err := n.keepFetched(ctx, id, info.Keeper); err != nil {
+		return err
 	}
 	if err := n.catalog.Announce(ctx, set, n.id, true, true); err != nil {
 		err = fmt.Errorf("announce set %s: %w", set, err)
@@ -102,6 +100,24 @@ func (h ownHoldings) Keep(ctx context.Context, id chunk.ObjectID, set chunk.SetI
 		return err
 	}
 	return nil
+}
+
+// keepFetched keeps a fetched copy, and makes its bytes durable: others will
+// rely on it. It may have been evicted, and begun anew, since it was looked at.
+func (n *Node) keepFetched(ctx context.Context, id chunk.ObjectID, kept bool) error {
+	if err := n.cache.Keep(ctx, id, true); err != nil {
+		return err
+	}
+	err := n.cache.Flush(ctx, id)
+	if err == nil {
+		if info, ok := n.cache.Stat(id); !ok || !info.Complete {
+			err = fmt.Errorf("keep object %s: %w", id.Short(), chunk.ErrNotHeld)
+		}
+	}
+	if err != nil && !kept {
+		err = errors.Join(err, n.cache.Keep(context.WithoutCancel(ctx), id, false))
+	}
+	return err
 }
 
 // handover makes others keepers of what this node gives up. It remembers the

@@ -205,13 +205,14 @@ func (p *peers) attend(ctx context.Context, from chunk.Peer, o chunk.Object) err
 	return p.Follow(ctx, from, o, func(chunk.Availability) bool { return true })
 }
 
-// holds asks a peer once how many blocks of an object it holds.
-func (p *peers) holds(ctx context.Context, from chunk.Peer, o chunk.Object) (blocks int, err error) {
+// holds asks a peer once how many blocks of an object it holds, and whether it
+// keeps it. chunk.ErrNotHeld: nothing.
+func (p *peers) holds(ctx context.Context, from chunk.Peer, o chunk.Object) (blocks int, keeper bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	err = p.Follow(ctx, from, o, func(a chunk.Availability) bool {
-		blocks = a.Have.Count()
+		blocks, keeper = a.Have.Count(), a.Keeper
 		return false
 	})
-	return blocks, err
+	return blocks, keeper, err
 }

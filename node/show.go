@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/p2pfs/p2pfs/cache"
@@ -106,7 +108,8 @@ func (n *Node) stat(ctx context.Context, p string) (*nodepb.StatReply, error) {
 	return r, nil
 }
 
-// providers asks every provider of an object how much of it is there, at once.
+// providers asks every provider of an object's set how much of the object is
+// there, at once. One that has none of it is left out.
 func (n *Node) providers(ctx context.Context, o chunk.Object) ([]*nodepb.StatReply_Provider, error) {
 	records, err := n.catalog.Providers(ctx, o.Set)
 	if err != nil {
@@ -123,15 +126,20 @@ func (n *Node) providers(ctx context.Context, o chunk.Object) ([]*nodepb.StatRep
 			continue
 		}
 		wg.Go(func() {
-			blocks, err := n.peers.holds(ctx, rec.Peer, o)
-			if err != nil {
+			blocks, keeper, err := n.peers.holds(ctx, rec.Peer, o)
+			switch {
+			case errors.Is(err, chunk.ErrNotHeld): // of the set it holds something else
+				out[i] = nil
+				return
+			case err != nil:
 				out[i].Alive = false
 				return
 			}
-			out[i].Blocks, out[i].Complete = int64(blocks), blocks == o.Blocks()
+			out[i].Blocks, out[i].Complete, out[i].Keeper = int64(blocks), blocks == o.Blocks(), keeper
 		})
 	}
 	wg.Wait()
+	out = slices.DeleteFunc(out, func(p *nodepb.StatReply_Provider) bool { return p == nil })
 	return n.selfProvider(o, out), nil
 }
 
@@ -139,7 +147,7 @@ func (n *Node) providers(ctx context.Context, o chunk.Object) ([]*nodepb.StatRep
 func (n *Node) selfProvider(o chunk.Object, out []*nodepb.StatReply_Provider) []*nodepb.StatReply_Provider {
 	info, held, ok := n.cache.Peek(o.ID)
 	if !ok {
-		return out
+		return slices.DeleteFunc(out, func(p *nodepb.StatReply_Provider) bool { return p.Self })
 	}
 	var me *nodepb.StatReply_Provider
 	for _, p := range out {
