@@ -40,8 +40,8 @@ type Config struct {
 // exist only here. Safe for concurrent use.
 //
 // Locks, in this order: file.pub, file.name (two files': by id), file.io,
-// Area.mu, file.mu. The first three are held across I/O: who changes one file
-// waits for who changes the same file, and nobody else does.
+// file.reads, Area.mu, file.mu. All but the last two are held across I/O: who
+// changes one file waits for who changes the same file, and nobody else does.
 type Area struct {
 	cfg  Config
 	log  *slog.Logger

@@ -14,8 +14,8 @@ import (
 
 // Read implements fs.WriteFile.
 func (f *file) Read(ctx context.Context, off, n int64) (chunk.Data, error) {
-	f.io.RLock()
-	defer f.io.RUnlock()
+	f.reads.RLock()
+	defer f.reads.RUnlock()
 	if d := f.bytes(); d != nil {
 		return d.Read(ctx, off, n)
 	}
@@ -46,7 +46,7 @@ func (f *file) bytes() *draft {
 	return f.last
 }
 
-// open returns the reader of a published object; f.io is held.
+// open returns the reader of a published object; f.reads is held.
 func (f *file) open(ctx context.Context) (fs.Reader, error) {
 	f.mu.Lock()
 	r, o := f.reader, f.object
@@ -186,8 +186,8 @@ func (f *file) Allocate(ctx context.Context, off, n int64, mode uint32) error {
 
 // Seek implements fs.WriteFile.
 func (f *file) Seek(ctx context.Context, off int64, whence uint32) (int64, error) {
-	f.io.RLock()
-	defer f.io.RUnlock()
+	f.reads.RLock()
+	defer f.reads.RUnlock()
 	if d := f.bytes(); d != nil {
 		return d.Seek(ctx, off, int(whence))
 	}

@@ -106,8 +106,7 @@ func (a *Area) take(dir meta.InodeID, e meta.Entry) (*file, error) {
 // abandon keeps what is not published to be recovered, and lets go of the file,
 // which nobody uses any more.
 func (f *file) abandon(why string, open bool) error {
-	f.io.Lock()
-	defer f.io.Unlock()
+	defer f.lockAll()()
 	at, _ := f.place()
 	f.mu.Lock()
 	d, s := f.draft, f.sealed
@@ -151,8 +150,7 @@ func (f *file) part() error {
 		f.release()
 		return nil
 	case !used && never && f.a.private(at.Name):
-		f.io.Lock()
-		defer f.io.Unlock()
+		defer f.lockAll()()
 		if d := f.bytes(); d != nil {
 			return d.Close()
 		}

@@ -22,9 +22,12 @@ type file struct {
 	// name is held over the steps in the store that depend on the file's name,
 	// and over a change of that name.
 	name sync.Mutex
-	// io is held shared by who uses the content, alone by who exchanges it: a
-	// write waits while the bytes it would change are sealed.
+	// io is held shared by who changes the content, alone by who exchanges it:
+	// a write waits while the bytes it would change are sealed.
 	io sync.RWMutex
+	// reads is held shared by who reads, alone by who closes what may be read:
+	// reads do not wait for a seal.
+	reads sync.RWMutex
 
 	// Guarded by Area.mu.
 	at       fs.Place
@@ -164,8 +167,7 @@ func (f *file) Close() {
 
 // rest notes that a private file is closed, and parks its bytes.
 func (f *file) rest(at fs.Place) {
-	f.io.Lock()
-	defer f.io.Unlock()
+	defer f.lockAll()()
 	f.mu.Lock()
 	noted := f.closed
 	f.closed = true
@@ -187,6 +189,17 @@ func (f *file) rest(at fs.Place) {
 	}
 }
 
+// lockAll keeps everybody from the content until the returned function is
+// called.
+func (f *file) lockAll() (unlock func()) {
+	f.io.Lock()
+	f.reads.Lock()
+	return func() {
+		f.reads.Unlock()
+		f.io.Unlock()
+	}
+}
+
 func (f *file) idle() bool {
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()
@@ -195,8 +208,7 @@ func (f *file) idle() bool {
 
 // discard throws away what is not published.
 func (f *file) discard() {
-	f.io.Lock()
-	defer f.io.Unlock()
+	defer f.lockAll()()
 	f.mu.Lock()
 	d, s := f.draft, f.sealed
 	f.draft, f.sealed = nil, nil
@@ -215,15 +227,13 @@ func (f *file) discard() {
 
 // release lets go of a file whose every byte is published.
 func (f *file) release() {
-	f.io.Lock()
-	defer f.io.Unlock()
+	defer f.lockAll()()
 	if err := f.letGo(); err != nil {
 		f.a.log.Debug("close a staged file", "err", err)
 	}
 }
 
-// letGo closes what published content was read from; f.io is held alone, and
-// nobody reads.
+// letGo closes what published content was read from; see lockAll.
 func (f *file) letGo() error {
 	f.mu.Lock()
 	r, olds := f.reader, f.spent

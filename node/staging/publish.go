@@ -93,6 +93,8 @@ func (f *file) outdate(d *draft) {
 	if over == nil {
 		return
 	}
+	f.reads.Lock()
+	defer f.reads.Unlock()
 	if err := over.Close(); err != nil {
 		f.a.log.Debug("close a staged file", "err", err)
 	}
