@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/fs"
@@ -62,8 +63,23 @@ func (n *Node) mountConfig() fs.Config {
 		Mountpoint: n.cfg.Mountpoint, Names: a.Names(), Changes: a, Bytes: &objectBytes{cache: n.cache, engine: n.engine, source: n.source},
 		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
 		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0, ReadOnly: n.cfg.ReadOnly,
-		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Log: n.log,
+		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Space: n.space, Log: n.log,
 	}
+}
+
+// spaceTimeout bounds how long statfs waits for the start's look at the cache.
+const spaceTimeout = time.Second
+
+// space is what df shows: as much is free as could be written here.
+func (n *Node) space() (total, free int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), spaceTimeout)
+	defer cancel()
+	used := n.cache.Stats().UsedBytes
+	free, _, err := n.cache.Room(ctx)
+	if err != nil { // not known yet: a full disk would keep people from trying
+		free = n.cfg.CacheSize
+	}
+	return used + free, free
 }
 
 // unpublished describes what waits to be recovered, for people; empty: nothing
