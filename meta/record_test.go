@@ -122,6 +122,13 @@ func TestUnknownFieldsKept(t *testing.T) {
 		"object":   func(old []byte) ([]byte, error) { return marshalObject(ObjectRecord{Object: o}, old) },
 		"sums":     func(old []byte) ([]byte, error) { return marshalSumGroup(g, old) },
 		"provider": func(old []byte) ([]byte, error) { return marshalProvider(providerRecord{complete: true}, old) },
+		"dir":      func(old []byte) ([]byte, error) { return marshalDir(DirInfo{Mode: 0o700}, old) },
+		"decision": func(old []byte) ([]byte, error) {
+			return marshalDecision(decision{Place{1, "a"}, moveOpen}, old)
+		},
+		"dir move": func(old []byte) ([]byte, error) {
+			return marshalDirMove(dirMove{someTx, Place{1, "a"}, 2}, old)
+		},
 	} {
 		old, err := rewrite(nil)
 		require.NoError(t, err, name)
