@@ -199,12 +199,18 @@ func (f *file) SetAttr(ctx context.Context, set fs.AttrChange) (meta.Entry, erro
 	f.name.Lock()
 	defer f.name.Unlock()
 	at, named := f.place()
+	var now *meta.Entry
 	if named && !f.never() {
-		if _, err := f.a.setAttr(ctx, at, f.id, set); err != nil {
+		e, err := f.a.setAttr(ctx, at, f.id, set)
+		if err != nil {
 			return meta.Entry{}, err
 		}
+		now = &e
 	}
 	f.mu.Lock()
+	if now != nil {
+		f.entry = now // spares the next publish a look
+	}
 	if set.Mode != nil {
 		f.attrs.Mode = *set.Mode & 0o7777
 	}
