@@ -1,0 +1,165 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func look(t testing.TB, script string, args ...string) *running {
+	t.Helper()
+	return launch(t, exec.Command(world.python, pythonArgs(script, args)...))
+}
+
+func (r *running) succeed(t testing.TB) string {
+	t.Helper()
+	res := r.finish(t, commandLimit)
+	require.Zero(t, res.code, "%q: %s", r.cmd.Args, res)
+	return strings.TrimSpace(string(res.out))
+}
+
+// R1 W2
+func TestWhatIsClosedHereIsReadElsewhereAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.mkdir(t, "d")
+	python(t, "rounds.py", "pipe", a, b, "300") // the same size each time, many a second
+	python(t, "rounds.py", "pipe", b, a, "100")
+}
+
+func TestTwoNodesStormOneFolder(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.mkdir(t, "d")
+	for _, r := range []*running{
+		look(t, "rounds.py", "storm", a, "1", "150"), look(t, "rounds.py", "storm", b, "2", "150"),
+		look(t, "rounds.py", "storm", a, "3", "150"), look(t, "rounds.py", "storm", b, "4", "150"),
+	} {
+		r.succeed(t)
+	}
+	sameListing(t, "content", listing(t, "content", a), b)
+	must(t, "sh", "-euc", `rm -f "$1"/*`, "sh", b)
+	eventually(t, 5*time.Second, "an empty folder", func() bool { return must(t, "ls", "-A", a) == "" })
+	p.healthy(t)
+}
+
+// R2 W5 N8
+func TestReadersOfTheOldContentKeepIt(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(plainEnv) != "" {
+		return // a disk has one content for all
+	}
+	p := newPair(t)
+	was := writeFile(t, p.src+"/old", 20*smallBlock+1, 1)
+	is := writeFile(t, p.src+"/new", 20*smallBlock+1, 2)
+	for name, change := range map[string]string{
+		"overwritten": `cat "$1" >"$2/f"`,
+		"renamed":     `cat "$1" >"$2/new"; mv "$2/new" "$2/f"`,
+		"removed":     `rm "$2/f"; cat "$1" >"$2/f"`,
+		"in place":    `dd if="$1" of="$2/f" conv=notrunc bs=64K status=none`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := p.mkdir(t, name)
+			must(t, "cp", p.src+"/old", a+"/f")
+			// Held on both nodes: by a descriptor that has read a little, elsewhere cold.
+			hold := `exec 3<"$1"; head -c 10 <&3 >/dev/null; echo held >"$2"; read x; { head -c 10 "$3"; cat <&3; } | sha256sum`
+			var held []*running
+			var releases []func() error
+			for i, dir := range []string{a, b} {
+				ready := p.src + "/held " + name + itoa(i)
+				cmd := exec.Command("bash", "-c", hold, "bash", dir+"/f", ready, p.src+"/old")
+				stdin, err := cmd.StdinPipe()
+				require.NoError(t, err)
+				held, releases = append(held, launch(t, cmd)), append(releases, stdin.Close)
+				eventually(t, 10*time.Second, ready, func() bool { _, err := os.Stat(ready); return err == nil })
+			}
+			must(t, "sh", "-euc", change, "sh", p.src+"/new", a)
+			require.Equal(t, is, digest(t, b+"/f"))
+			require.Equal(t, is, digest(t, a+"/f"))
+			for i, r := range held {
+				require.NoError(t, releases[i]())
+				require.Equal(t, was, digestOf(t, r.finish(t, commandLimit)), "reader %d of the old content", i)
+			}
+		})
+	}
+}
+
+func TestAnotherNodePublishesAgainAndTheFirstOneLeaves(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(plainEnv) != "" {
+		return
+	}
+	p := newPair(t)
+	a, b := p.mkdir(t, "d")
+	writeFile(t, p.src+"/one", 5*smallBlock, 1)
+	two := writeFile(t, p.src+"/two", 5*smallBlock, 2)
+	must(t, "cp", p.src+"/one", a+"/f")
+	must(t, "cp", p.src+"/two", b+"/f")
+	p.na.stop()
+	require.Equal(t, two, digest(t, b+"/f"))
+	c := p.c.start("c")
+	require.Equal(t, two, digest(t, c.path("d/f")))
+}
+
+// W3
+func TestWritersThatAreKilledLeaveWhatTheyWrote(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.mkdir(t, "d")
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		path := "/" + sig.String()
+		r := launch(t, exec.Command("dd", "if=/dev/zero", "of="+a+path, "bs=64K", "count=100000", "status=none"))
+		eventually(t, 10*time.Second, "something written", func() bool {
+			info, err := os.Stat(a + path)
+			return err == nil && info.Size() > 1<<20
+		})
+		r.signal(sig)
+		require.True(t, r.wait(20*time.Second), "the writer does not end")
+		eventually(t, 20*time.Second, "what was written, on the other node", func() bool {
+			here, err := os.Stat(a + path)
+			require.NoError(t, err)
+			there, err := os.Stat(b + path)
+			return err == nil && here.Size() == there.Size()
+		})
+		require.Equal(t, digest(t, a+path), digest(t, b+path))
+	}
+	p.healthy(t)
+}
+
+func TestHardLinksAndDevicesAreNotSupported(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(plainEnv) != "" {
+		return
+	}
+	p := newPair(t)
+	a, _ := p.mkdir(t, "d")
+	must(t, "sh", "-c", `echo x >"$1/f"`, "sh", a)
+	for _, args := range [][]string{{"ln", "f", "g"}, {"mkfifo", "g"}, {"mknod", "g", "c", "1", "3"}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = a
+		r := runCmd(t, commandLimit, cmd)
+		require.NotZero(t, r.code, "%q", args)
+		require.Contains(t, r.err, "Operation not supported", "%q", args)
+	}
+	must(t, "cp", "--reflink=auto", a+"/f", a+"/g")
+	require.Equal(t, "f\ng\n", must(t, "ls", "-A", a))
+}
+
+func TestWhatWasJustPublishedIsMapped(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	a, b := p.mkdir(t, "d")
+	sum := writeFile(t, p.src+"/f", 30*smallBlock+1, 1)
+	must(t, "cp", p.src+"/f", a+"/f")
+	for _, dir := range []string{a, b, a, b} {
+		for _, order := range []string{"random", "backward"} {
+			require.Equal(t, sum, strings.TrimSpace(python(t, "reader.py", "mmap", dir+"/f", order)))
+		}
+	}
+}
