@@ -90,6 +90,7 @@ type node struct {
 	mnt   string
 	args  []string
 	proc  *process
+	apart bool // it runs in a mount namespace of its own, as do its commands
 }
 
 // node describes a node and makes its directories; nothing is started.
@@ -172,6 +173,9 @@ func (n *node) p2pfs(args ...string) result {
 
 func (n *node) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(world.binary, args...)
+	if n.apart {
+		cmd = exec.Command("nsenter", append([]string{"--target", itoa(n.proc.pid()), "--mount", world.binary}, args...)...)
+	}
 	cmd.Env = n.env()
 	return cmd
 }

@@ -1,9 +1,13 @@
 package integration
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,12 +23,63 @@ var lost = []struct {
 	{"wiped", func(t *testing.T, s *store) { require.NoError(t, s.wipe()) }},
 }
 
+// wipes are the ways a store can lose its records and go on.
+var wipes = []struct {
+	name string
+	wipe func(t *testing.T, s *store)
+}{
+	{"all keys deleted", func(t *testing.T, s *store) { s.deleteAll(t) }},
+	{"a new empty etcd", func(t *testing.T, s *store) { require.NoError(t, s.wipe()) }},
+}
+
+// deleteAll removes every key, as a person does with the wrong prefix.
+func (s *store) deleteAll(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("etcdctl", "--endpoints", strings.TrimPrefix(s.url(), "etcd://"), "del", "--prefix", "")
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	r := runCmd(t, 30*time.Second, cmd)
+	require.Zero(t, r.code, r.String())
+}
+
 // namesBelow lists a tree as ls -R does, without the path of its top.
 func namesBelow(t testing.TB, dir string) string {
 	t.Helper()
 	r := runCmd(t, 60*time.Second, exec.Command("sh", "-c", `cd "$1" && ls -R`, "sh", dir))
 	require.Zero(t, r.code, "ls -R %s: %s", dir, r)
 	return string(r.out)
+}
+
+// tryNames is namesBelow that says what went wrong.
+func tryNames(t testing.TB, dir string) string {
+	t.Helper()
+	return runCmd(t, 60*time.Second, exec.Command("sh", "-c", `cd "$1" && ls -R`, "sh", dir)).String()
+}
+
+// put writes a file through the mount.
+func put(t testing.TB, n *node, name string, size int64, seed uint64) string {
+	t.Helper()
+	src := n.c.src("put/" + n.name + "-" + strings.ReplaceAll(name, "/", "-"))
+	require.NoError(t, os.MkdirAll(filepath.Dir(src), 0o755))
+	sum := writeFile(t, src, size, seed)
+	must(t, "cp", src, n.path(name))
+	return sum
+}
+
+// same waits until every node shows the same names, and those of want.
+func sameNames(t *testing.T, want string, nodes ...*node) {
+	t.Helper()
+	for _, n := range nodes {
+		got := ""
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		for ctx.Err() == nil {
+			if got = tryNames(t, n.mnt); got == strings.TrimSpace(want) && n.status().Meta.State == "up" {
+				break
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		cancel()
+		require.Equal(t, strings.TrimSpace(want), got, "names on %s", n.name)
+	}
 }
 
 // What was registered is held where it lies: its names are needed to reach it,
@@ -72,7 +127,207 @@ func TestWhatWasRegisteredOutlivesTheStoreUnlisted(t *testing.T) {
 	}
 }
 
-func TestAWipedStoreIsAStoreOutOfReach(t *testing.T) {
+// The store loses everything while nodes run: names, bytes and who holds them
+// come back, and nothing that was removed.
+func TestAWipedStoreIsFilledAgain(t *testing.T) { // N6, O4
+	t.Parallel()
+	for _, tt := range wipes {
+		for _, consistency := range []string{"open", "watch"} {
+			t.Run(tt.name+" "+consistency, func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t, "--consistency="+consistency)
+				s := ownStore(t, c)
+				a, b, d := c.start("a"), c.start("b"), c.start("d")
+				sums := map[string]string{}
+				sums["models/v1/one"] = registered(t, a, "models/v1/one", 5*smallChunk, 1)
+				sums["models/v1/small"] = registered(t, b, "models/v1/small", 100, 2)
+				registered(t, a, "models/v1/gone", smallBlock, 3)
+				a.must("unregister", a.path("models/v1/gone"))
+				must(t, "mkdir", "-p", b.path("runs/7"), a.path("runs/8"))
+				sums["runs/7/ckpt"] = put(t, d, "runs/7/ckpt", 3*smallChunk+17, 4)
+				put(t, d, "runs/7/old", smallBlock, 5)
+				must(t, "rm", b.path("runs/7/old")) // by another node than wrote it
+				put(t, b, "runs/8/x", 50, 6)
+				must(t, "rm", "-r", d.path("runs/8"))
+				sums["runs/final"] = put(t, a, "runs/tmp", 3*smallBlock, 7)
+				must(t, "mv", b.path("runs/tmp"), b.path("runs/final"))
+				must(t, "ln", "-s", "final", d.path("runs/link"))
+				must(t, "mv", d.path("runs/7"), d.path("models/seven"))
+				sums["models/seven/ckpt"] = sums["runs/7/ckpt"]
+				delete(sums, "runs/7/ckpt")
+				require.Equal(t, sums["models/v1/one"], digest(t, b.path("models/v1/one")))
+				b.waitLocal("models/v1/one")
+				want := namesBelow(t, a.mnt)
+				require.NotContains(t, want, "gone")
+				require.NotContains(t, want, "old")
+				require.NotContains(t, want, "8")
+				sameNames(t, want, a, b, d)
+
+				for range 2 {
+					tt.wipe(t, s)
+					// What is known is never missing while it is brought back.
+					for _, n := range []*node{a, b, d} {
+						require.Equal(t, "models\nruns\n", must(t, "ls", n.mnt), n.name)
+					}
+					eventually(t, 90*time.Second, "the names are back", func() bool {
+						return !slices.ContainsFunc([]*node{a, b, d}, func(n *node) bool { return n.status().Meta.State != "up" })
+					})
+					sameNames(t, want, a, b, d)
+					for _, n := range []*node{a, b, d} {
+						for name, sum := range sums {
+							require.Equal(t, sum, digest(t, n.path(name)), "%s on %s", name, n.name)
+						}
+					}
+					eventually(t, 30*time.Second, "who holds them", func() bool {
+						return len(a.stat("models/v1/one").Providers) >= 2
+					})
+					must(t, "mkdir", b.path("new"))
+					sums["new/f"] = put(t, b, "new/f", smallBlock+1, 8)
+					require.Equal(t, sums["new/f"], digest(t, d.path("new/f")))
+					must(t, "rm", "-r", d.path("new"))
+					delete(sums, "new/f")
+				}
+				// And what was brought back can be removed for good.
+				must(t, "rm", d.path("models/v1/one"))
+				tt.wipe(t, s)
+				want = strings.Replace(want, "one\n", "", 1)
+				sameNames(t, want, a, b, d)
+				e := c.start("e")
+				sameNames(t, want, e)
+			})
+		}
+	}
+}
+
+// A node that was away when the store was lost brings back what nobody removed
+// meanwhile.
+func TestANodeThatWasAwayBringsBackWhatIsLeft(t *testing.T) { // N6
+	t.Parallel()
+	for _, tt := range wipes {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s := ownStore(t, c)
+			a, b, d := c.start("a"), c.start("b"), c.start("d")
+			must(t, "mkdir", "-p", a.path("dir/sub"))
+			kept := put(t, b, "dir/sub/kept", 3*smallBlock, 1)
+			put(t, b, "dir/removed", smallBlock, 2)
+			put(t, b, "dir/replaced", smallBlock, 3)
+			both := put(t, a, "dir/of-a", smallBlock, 4)
+			alone := put(t, b, "alone", 70, 5)
+			must(t, "mkdir", b.path("only-b"))
+			under := put(t, b, "only-b/under", 2*smallBlock, 6)
+			b.stop()
+			must(t, "rm", a.path("dir/removed")) // before the store is lost
+			tt.wipe(t, s)
+			for _, n := range []*node{a, d} {
+				eventually(t, 60*time.Second, "a's names", func() bool {
+					return n.status().Meta.State == "up" && strings.Contains(tryNames(t, n.path("dir")), "of-a")
+				})
+			}
+			require.NotContains(t, tryNames(t, a.mnt), "removed")
+			replaced := put(t, d, "dir/replaced", 5*smallBlock, 7) // in the new epoch
+			must(t, "mkdir", d.path("only-b"))                     // nobody found it there
+			beside := put(t, d, "only-b/beside", smallBlock, 8)
+
+			b.start()
+			eventually(t, 60*time.Second, "b's names", func() bool {
+				return b.status().Meta.State == "up" && strings.Contains(tryNames(t, a.mnt), "alone")
+			})
+			for _, n := range []*node{a, b, d} {
+				for name, sum := range map[string]string{
+					"dir/sub/kept": kept, "dir/of-a": both, "alone": alone, "dir/replaced": replaced, "only-b/under": under, "only-b/beside": beside,
+				} {
+					require.Equal(t, sum, digest(t, n.path(name)), "%s on %s", name, n.name)
+				}
+				require.NotContains(t, tryNames(t, n.mnt), "removed", n.name)
+			}
+			// Removed after it came back: it may come again, as often as it likes.
+			must(t, "rm", a.path("alone"))
+			b.kill()
+			b.start()
+			require.NotContains(t, tryNames(t, b.mnt), "alone")
+			tt.wipe(t, s)
+			eventually(t, 60*time.Second, "the names are back", func() bool {
+				return b.status().Meta.State == "up" && strings.Contains(tryNames(t, a.mnt), "kept")
+			})
+			require.NotContains(t, tryNames(t, b.mnt), "alone")
+		})
+	}
+}
+
+// A store that is restored from a copy knows less than it said: what was
+// written since comes back, what was removed since goes again.
+func TestARolledBackStore(t *testing.T) { // N6
+	t.Parallel()
+	c := newCluster(t)
+	s := ownStore(t, c)
+	a, b := c.start("a"), c.start("b")
+	must(t, "mkdir", a.path("d"))
+	before := put(t, a, "d/before", 3*smallBlock, 1)
+	put(t, b, "d/removed", smallBlock, 2)
+	must(t, "ls", b.path("d"))
+	s.stop()
+	must(t, "cp", "-a", s.dir, s.dir+".copy")
+	require.NoError(t, s.start())
+	eventually(t, 60*time.Second, "the store", func() bool { return a.status().Meta.State == "up" && b.status().Meta.State == "up" })
+	since := put(t, a, "d/since", 5*smallBlock, 3)
+	must(t, "mkdir", b.path("e"))
+	under := put(t, b, "e/under", 100, 4)
+	must(t, "rm", a.path("d/removed"))
+	want := namesBelow(t, a.mnt)
+	sameNames(t, want, a, b)
+
+	s.stop()
+	require.NoError(t, os.RemoveAll(s.dir))
+	require.NoError(t, os.Rename(s.dir+".copy", s.dir))
+	require.NoError(t, s.start())
+	eventually(t, 90*time.Second, "a new epoch", func() bool {
+		return a.status().Meta.Restored.Why != "" && b.status().Meta.Restored.Why != ""
+	})
+	sameNames(t, want, a, b)
+	for _, n := range []*node{a, b} {
+		require.Equal(t, before, digest(t, n.path("d/before")))
+		require.Equal(t, since, digest(t, n.path("d/since")))
+		require.Equal(t, under, digest(t, n.path("e/under")))
+	}
+}
+
+// A node that starts cannot tell a store that was emptied from another one: the
+// user says which it is.
+func TestANodeDoesNotStartOnAWipedStoreUnasked(t *testing.T) { // N6
+	t.Parallel()
+	c := newCluster(t)
+	s := ownStore(t, c)
+	a, b := c.start("a"), c.start("b")
+	held := registered(t, a, "d/held", 5*smallChunk, 1)
+	mine := put(t, b, "d/mine", 2*smallBlock, 2)
+	put(t, b, "d/removed", 2*smallBlock, 3)
+	must(t, "rm", a.path("d/removed"))
+	want := namesBelow(t, a.mnt)
+	a.stop()
+	b.stop()
+	require.NoError(t, s.wipe())
+	for range 2 {
+		said := refused(t, b)
+		require.Contains(t, said, "is empty")
+		require.Contains(t, said, "was the store emptied")
+		require.Contains(t, said, "--restore-store")
+		require.Empty(t, mountType(b.mnt))
+	}
+	a.args = append(a.args, "--restore-store")
+	a.start()
+	eventually(t, 60*time.Second, "a's names", func() bool { return a.status().Meta.State == "up" })
+	require.Equal(t, held, digest(t, a.path("d/held")))
+	b.start()
+	sameNames(t, want, a, b)
+	require.Equal(t, held, digest(t, b.path("d/held")))
+	require.Equal(t, mine, digest(t, a.path("d/mine")))
+}
+
+// Another cluster's store is a store out of reach: nothing of one cluster comes
+// into the other.
+func TestAStoreOfAnotherClusterIsOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, consistency := range []string{"open", "watch"} {
 		t.Run(consistency, func(t *testing.T) {
@@ -82,68 +337,26 @@ func TestAWipedStoreIsAStoreOutOfReach(t *testing.T) {
 			a, b := c.start("a"), c.start("b")
 			held := registered(t, a, "d/held", 5*smallChunk, 1)
 			registered(t, a, "d/known", 5*smallChunk, 2)
-			registered(t, a, "e/unseen", smallBlock, 3)
-			require.Equal(t, held, digest(t, b.path("d/held")))
-			b.waitLocal("d/held")
-			must(t, "ls", "-lR", b.path("d"))
-
-			require.NoError(t, s.wipe())
-			look := func() {
-				t.Helper()
-				for _, n := range []*node{a, b} {
-					require.Equal(t, "held\nknown\n", must(t, "ls", n.path("d")), n.name)
-					require.Equal(t, held, digest(t, n.path("d/held")), n.name)
-					must(t, "stat", n.path("d/known"))
-				}
-				r := run(t, "cat", b.path("e/unseen"))
-				require.NotZero(t, r.code)
-				require.Contains(t, r.err, "Input/output error")
-			}
-			nothing := func() {
-				t.Helper()
-				for _, n := range []*node{a, b} {
-					for _, name := range []string{"nothing", "d/nothing", "e/nothing"} {
-						r := run(t, "stat", n.path(name))
-						require.NotZero(t, r.code)
-						require.NotContains(t, r.err, "No such file", "%s: a wiped store says nothing of names", n.name)
-					}
-				}
-			}
-			if consistency == "open" { // watch may go by what it knows for a while
-				nothing()
-			}
-			look()
-			for _, n := range []*node{a, b} {
-				eventually(t, 60*time.Second, "the reason in the status of "+n.name, func() bool {
-					m := n.status().Meta
-					return m.State == "down" && strings.Contains(m.Error, "it is empty, and was of cluster")
-				})
-			}
-			look()
-			nothing()
-
-			// A node that has been in a cluster makes no other one.
+			must(t, "ls", "-lR", a.mnt)
 			b.stop()
-			for range 2 {
-				said := refused(t, b)
-				require.Contains(t, said, "is empty")
-				require.Contains(t, said, "was the store emptied")
-				require.Empty(t, mountType(b.mnt))
-			}
-			// One that has not been in any makes one, and those of the old one
-			// stay out of it.
-			d := c.start("d")
-			require.Empty(t, must(t, "ls", d.mnt))
+			a.proc.signal(syscall.SIGSTOP)
+			require.NoError(t, s.wipe())
+			d := c.start("d") // it has not been in any cluster, and makes one
+			a.proc.signal(syscall.SIGCONT)
 			require.Contains(t, refused(t, b), "cluster")
 			eventually(t, 60*time.Second, "the other cluster in the status of a", func() bool {
 				return strings.Contains(a.status().Meta.Error, "it is of cluster")
 			})
 			require.Equal(t, "held\nknown\n", must(t, "ls", a.path("d")))
 			require.Equal(t, held, digest(t, a.path("d/held")))
-			require.Empty(t, must(t, "ls", d.mnt), "names of the old cluster came into the new one")
+			for _, name := range []string{"nothing", "d/nothing"} {
+				r := run(t, "stat", a.path(name))
+				require.NotZero(t, r.code)
+				require.NotContains(t, r.err, "No such file", "another store says nothing of names")
+			}
 			r := a.p2pfs("register", c.src("d/held"), a.path("again"))
 			require.NotZero(t, r.code, "registered in a cluster that is not its own: %s", r)
-			require.Empty(t, must(t, "ls", d.mnt))
+			require.Empty(t, must(t, "ls", d.mnt), "names of one cluster came into the other")
 		})
 	}
 }

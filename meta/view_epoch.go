@@ -5,13 +5,8 @@ package meta
 // before. What the LocalTable holds of names stays for an outage.
 func (v *View) Forget() {
 	v.mu.Lock()
-	dirs := make([]*dirCache, 0, len(v.dirs))
+	defer v.mu.Unlock()
 	for _, d := range v.dirs {
-		dirs = append(dirs, d)
 		v.drop(d)
-	}
-	v.mu.Unlock()
-	for _, d := range dirs {
-		v.local.ForgetDir(d.id)
 	}
 }

@@ -28,6 +28,8 @@ const (
 	// goneFor is how long tombstones stay in the store: longer than a journal
 	// may be out of touch and still be offered.
 	goneFor = journal.TombstonesFor + 24*time.Hour
+	// touchEvery is how often the journal is told that the store was there.
+	touchEvery = 10 * time.Minute
 	// awaitEvery is how often it is looked whether nodes that were away are
 	// back, and awaitMax for how long what has no name is kept for them.
 	awaitEvery = 10 * time.Second
@@ -107,13 +109,19 @@ func (r *restorer) begin() error {
 	}
 	offered := r.journal.Offered()
 	if offered == (meta.Epoch{}) { // a new journal: nothing of earlier epochs is in it
-		return r.journal.SetOffered(info.Epoch)
+		offered = info.Epoch
+		if err := r.journal.SetOffered(offered); err != nil {
+			return err
+		}
 	}
 	if offered == info.Epoch {
+		if r.catalog.Live() {
+			r.touch()
+		}
 		return nil
 	}
 	touched, ok := r.journal.Touched()
-	if age := time.Since(touched); (!ok || age > journal.TombstonesFor) && !r.allowed {
+	if age := time.Since(touched); ok && age > journal.TombstonesFor && !r.allowed {
 		r.stale = true
 		r.log.Error("the metadata store was lost while this node was away for too long to know what was removed since: its names are not brought back; to bring them back all the same, start with --restore-store", "away", age.Round(time.Hour))
 		return nil
@@ -149,6 +157,7 @@ func (r *restorer) Run(ctx context.Context) error {
 	defer tick.Stop()
 	soon := time.NewTimer(r.settle)
 	defer soon.Stop()
+	touched := time.Now()
 	back := time.NewTicker(awaitEvery)
 	defer back.Stop()
 	for {
@@ -165,6 +174,10 @@ func (r *restorer) Run(ctx context.Context) error {
 			}
 		case <-back.C:
 			r.await(ctx)
+			if time.Since(touched) > touchEvery && !r.stale && r.catalog.CheckStore(ctx) == nil {
+				r.touch()
+				touched = time.Now()
+			}
 		case <-soon.C:
 			r.look(ctx)
 		case <-tick.C:

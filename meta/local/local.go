@@ -187,13 +187,40 @@ func (t *Table) SaveStore(s meta.StoreInfo) error {
 	b, err := meta.MarshalStore(s)
 	if err == nil {
 		err = t.guard(func() error {
-			return t.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketTable).Put(keyStore, b) })
+			return t.db.Update(func(tx *bolt.Tx) error {
+				table := tx.Bucket(bucketTable)
+				old, err := meta.UnmarshalStore(table.Get(keyStore))
+				if err == nil && old.Epoch != s.Epoch {
+					if err := forgetVersions(tx.Bucket(bucketDirs)); err != nil {
+						return err
+					}
+				}
+				return table.Put(keyStore, b)
+			})
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("save store record: %w", err)
 	}
 	return nil
+}
+
+// forgetVersions keeps what is known of directories, but not of which version:
+// those of another epoch say nothing.
+func forgetVersions(dirs *bolt.Bucket) error {
+	var whole [][]byte
+	err := dirs.ForEachBucket(func(k []byte) error {
+		if dirs.Bucket(k).Get(keyWhole) != nil {
+			whole = append(whole, k)
+		}
+		return nil
+	})
+	for _, k := range whole {
+		if err == nil {
+			err = dirs.Bucket(k).Put(keyWhole, make([]byte, 8))
+		}
+	}
+	return err
 }
 
 // LoadStore returns what SaveStore kept; false if it kept nothing.

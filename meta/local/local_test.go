@@ -167,6 +167,29 @@ func TestStore(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+// Of another epoch of the store, the same version of a directory is another one.
+func TestStoreOfAnotherEpoch(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tab := open(t, dir)
+	info := meta.StoreInfo{Cluster: chunk.NewClusterID(), Secret: bytes.Repeat([]byte{7}, 32), Epoch: [16]byte{1}, ChunkSize: 1 << 20}
+	require.NoError(t, tab.SaveStore(info))
+	es := entries(10)
+	tab.PutDir(5, 7, es)
+	require.NoError(t, tab.Close())
+	tab = open(t, dir)
+	info.Epochs, info.Epoch = []meta.Epoch{info.Epoch}, meta.Epoch{2}
+	require.NoError(t, tab.SaveStore(info))
+	got, whole := tab.List(5)
+	require.True(t, whole, "known as before")
+	require.Len(t, got, 10)
+	tab.PutDir(5, 7, es[:3])
+	require.NoError(t, tab.Close())
+	got, whole = open(t, dir).List(5)
+	require.True(t, whole)
+	require.Len(t, got, 3)
+}
+
 // TestDamaged: a file that cannot be used is moved aside, and a new one begun.
 func TestDamaged(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,301 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/cache"
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/memory"
+	"github.com/p2pfs/p2pfs/meta/metatest"
+	"github.com/p2pfs/p2pfs/node/journal"
+)
+
+// changing is a store that is another one from some moment on, and that can
+// fail after some changes, as for a node that is killed.
+type changing struct {
+	meta.Slots
+	left *atomic.Int64 // changes until it fails; nil: never
+}
+
+var errKilled = errors.New("killed here")
+
+func (c changing) Apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets []meta.Set) (uint64, error) {
+	if c.left != nil && c.left.Add(-1) < 0 {
+		return 0, errKilled
+	}
+	return c.Slots.Apply(ctx, slot, conds, sets)
+}
+
+// nothingHeld is a cache that is empty.
+type nothingHeld struct{}
+
+func (nothingHeld) Stat(chunk.ObjectID) (cache.Info, bool) { return cache.Info{}, false }
+func (nothingHeld) Peek(chunk.ObjectID) (cache.Info, chunk.Held, bool) {
+	return cache.Info{}, nil, false
+}
+func (nothingHeld) Objects(context.Context, func(cache.Info) bool) error { return nil }
+func (nothingHeld) Zeros(context.Context, chunk.ObjectID) (chunk.Bitmap, bool) {
+	return chunk.Bitmap{}, false
+}
+
+// member is one node as far as restoring goes.
+type member struct {
+	t   *testing.T
+	dir string
+	id  chunk.NodeID
+	j   *journal.Journal
+	c   *meta.Catalog
+	r   *restorer
+}
+
+func newMember(t *testing.T, dir string) *member {
+	m := &member{t: t, dir: dir, id: chunk.NewNodeID()}
+	m.open()
+	t.Cleanup(func() { _ = m.j.Close() })
+	return m
+}
+
+func (m *member) open() {
+	var err error
+	m.j, err = journal.Open(m.dir, nil)
+	require.NoError(m.t, err)
+}
+
+// on makes the member's catalog one of a store that it knows as info.
+func (m *member) on(s meta.Slots, info meta.StoreInfo) {
+	m.c = meta.NewCatalog(s, meta.Options{Recorder: m.j})
+	m.c.UseStore(info)
+	m.r = &restorer{
+		catalog: m.c, journal: m.j, cache: nothingHeld{}, self: m.id, log: slog.New(slog.DiscardHandler),
+		timeout: 5 * time.Second,
+		save:    func(meta.StoreInfo) error { return nil },
+		rejoin: func(ctx context.Context) error {
+			_, err := m.c.JoinNode(ctx, meta.NodeInfo{Node: m.id, Name: "n", Host: "h", Addrs: map[string]string{"tcp": "127.0.0.1:1"}, ProtoMin: 1, ProtoMax: 1, Kind: "daemon"}, 0)
+			return err
+		},
+		announce: func(context.Context) error { return nil },
+		forget:   func() {}, hold: func(string) {}, release: func() {}, roll: func() []chunk.NodeID { return nil },
+		listed: func(ctx context.Context, dir meta.InodeID) (all []meta.Entry, err error) {
+			_, err = m.c.List(ctx, dir, func(page []meta.Entry) error {
+				all = append(all, page...)
+				return nil
+			})
+			return all, err
+		},
+		changes: make(chan meta.Place, changesMax),
+	}
+	require.NoError(m.t, m.r.begin())
+}
+
+// treeOf lists all names, by path.
+func treeOf(t *testing.T, c *meta.Catalog) []string {
+	t.Helper()
+	var out []string
+	var walk func(prefix string, dir meta.InodeID)
+	walk = func(prefix string, dir meta.InodeID) {
+		_, err := c.List(t.Context(), dir, func(page []meta.Entry) error {
+			for _, e := range page {
+				out = append(out, fmt.Sprintf("%s%s %v %s", prefix, e.Name, e.Kind, e.Object.ID.Short()))
+				if e.Kind == meta.KindDir {
+					walk(prefix+e.Name+"/", e.Inode)
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	walk("", meta.RootDir)
+	slices.Sort(out)
+	return out
+}
+
+// TestRestore: some nodes work on names of their own and of each other; the
+// store is lost; the first tries of all of them end half-way, at any change.
+func TestRestore(t *testing.T) { // N6
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	var nodes []*member
+	for i := range 3 {
+		m := newMember(t, t.TempDir())
+		m.on(s.Another(), info)
+		nodes = append(nodes, m)
+		_ = i
+	}
+	for round := range 3 {
+		dirs := []meta.InodeID{meta.RootDir}
+		for i := range 20 {
+			m := nodes[rnd.IntN(3)]
+			dir := dirs[rnd.IntN(len(dirs))]
+			name := fmt.Sprintf("r%d-%d", round, i)
+			if rnd.IntN(3) == 0 {
+				e, err := m.c.Mkdir(t.Context(), dir, name, meta.Attrs{Mode: 0o755})
+				require.NoError(t, err)
+				dirs = append(dirs, e.Inode)
+				continue
+			}
+			_, err := m.c.Link(t.Context(), dir, metatest.File(name, 5))
+			require.NoError(t, err)
+			if rnd.IntN(3) == 0 { // removed by another
+				_, _, err = nodes[rnd.IntN(3)].c.Unlink(t.Context(), dir, name, 0)
+				require.NoError(t, err)
+			}
+		}
+		for _, m := range nodes { // what Run does in the background
+			_, err := m.j.Dirs()
+			require.NoError(t, err)
+			for _, d := range m.j.TakeLacking() {
+				require.NoError(t, m.r.findWay(t.Context(), d))
+			}
+			if rnd.IntN(2) == 0 {
+				m.r.look(t.Context())
+			}
+		}
+		want := treeOf(t, nodes[0].c)
+
+		// The store is lost, and each node is killed at any change it makes.
+		s = memory.New()
+		known, ok := nodes[0].c.Joined()
+		require.True(t, ok)
+		for try := range 3 {
+			for _, m := range nodes {
+				left := new(atomic.Int64)
+				left.Store(rnd.Int64N(12))
+				if try == 2 {
+					left = nil
+				}
+				was, _ := m.c.Joined()
+				require.NoError(t, m.j.Close())
+				m.open()
+				m.on(changing{s.Another(), left}, was)
+				err := m.r.enter(t.Context(), false)
+				if err == nil {
+					err = m.r.attempt(t.Context(), "test", 0)
+				}
+				m.c.Release()
+				if left == nil {
+					require.NoError(t, err)
+				} else if err != nil {
+					require.ErrorIs(t, err, errKilled)
+				}
+			}
+		}
+		now, _ := nodes[0].c.Joined()
+		require.Equal(t, append(slices.Clone(known.Epochs), known.Epoch), now.Epochs)
+		for _, m := range nodes {
+			require.Equal(t, want, treeOf(t, m.c))
+			require.Equal(t, now.Epoch, m.j.Offered())
+			require.NoError(t, m.c.CheckStore(t.Context()))
+		}
+	}
+}
+
+// A journal follows what others do to its names.
+func TestTheJournalFollows(t *testing.T) { // N6
+	t.Parallel()
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	a, b := newMember(t, t.TempDir()), newMember(t, t.TempDir())
+	a.on(s.Another(), info)
+	b.on(s.Another(), info)
+	d, err := a.c.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
+	require.NoError(t, err)
+	for _, n := range []string{"removed", "changed", "moved", "stays"} {
+		_, err := a.c.Link(t.Context(), d.Inode, metatest.File(n, 5))
+		require.NoError(t, err)
+	}
+	sub, err := a.c.Mkdir(t.Context(), meta.RootDir, "sub", meta.Attrs{Mode: 0o755})
+	require.NoError(t, err)
+	in, err := b.c.Link(t.Context(), sub.Inode, metatest.File("in", 5))
+	require.NoError(t, err)
+	require.NoError(t, a.j.Flush())
+	_, _, err = b.c.Unlink(t.Context(), d.Inode, "removed", 0)
+	require.NoError(t, err)
+	mode := uint32(0o600)
+	e, err := b.c.Lookup(t.Context(), d.Inode, "changed")
+	require.NoError(t, err)
+	e, err = b.c.SetAttr(t.Context(), d.Inode, "changed", e.Inode, meta.AttrChange{Mode: &mode})
+	require.NoError(t, err)
+	_, err = b.c.Rename(t.Context(), meta.Place{Dir: d.Inode, Name: "moved"}, meta.Place{Dir: sub.Inode, Name: "m"}, meta.RenameOptions{})
+	require.NoError(t, err)
+	_, err = b.c.Rename(t.Context(), meta.Place{Dir: meta.RootDir, Name: "sub"}, meta.Place{Dir: d.Inode, Name: "sub"}, meta.RenameOptions{})
+	require.NoError(t, err)
+
+	require.NoError(t, b.j.Flush())
+	for _, id := range b.j.TakeLacking() {
+		require.NoError(t, b.r.findWay(t.Context(), id))
+	}
+	require.NoError(t, b.j.Flush())
+	require.True(t, b.j.HasWay(d.Inode))
+	require.True(t, b.j.HasWay(sub.Inode))
+	a.r.look(t.Context())
+	require.NoError(t, a.j.Flush())
+	for name, gone := range map[string]bool{"removed": true, "moved": true, "changed": false, "stays": false} {
+		o, ok := a.j.Name(d.Inode, name)
+		require.True(t, ok, name)
+		require.Equal(t, gone, o.Gone, name)
+	}
+	o, _ := a.j.Name(d.Inode, "changed")
+	require.Equal(t, mode, o.Entry.Mode)
+	require.Equal(t, e.Version, o.Origin.Version)
+	dirs, err := a.j.Dirs()
+	require.NoError(t, err)
+	i := slices.IndexFunc(dirs, func(d journal.Dir) bool { return d.ID == sub.Inode })
+	require.Equal(t, d.Inode, dirs[i].Parent)
+
+	// One name at a time, as the view tells of them.
+	_, _, err = a.c.Unlink(t.Context(), sub.Inode, "in", in.Version)
+	require.NoError(t, err)
+	require.NoError(t, b.r.compareName(t.Context(), meta.Place{Dir: sub.Inode, Name: "in"}))
+	require.NoError(t, b.j.Flush())
+	o, ok := b.j.Name(sub.Inode, "in")
+	require.True(t, ok)
+	require.True(t, o.Gone)
+}
+
+// A journal that was out of touch for longer than tombstones are kept is not
+// offered, unless the user says so.
+func TestAnOldJournalIsNotOffered(t *testing.T) { // N6
+	t.Parallel()
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	m := newMember(t, filepath.Join(t.TempDir()))
+	m.on(s, info)
+	_, err = m.c.Link(t.Context(), meta.RootDir, metatest.File("f", 1))
+	require.NoError(t, err)
+	empty := memory.New()
+	next, err := m.c.NewEpoch(t.Context(), info)
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		age     time.Duration
+		allowed bool
+		offered bool
+	}{{time.Hour, false, true}, {6 * 24 * time.Hour, false, true}, {8 * 24 * time.Hour, false, false}, {8 * 24 * time.Hour, true, true}} {
+		require.NoError(t, m.j.Touch(time.Now().Add(-tt.age)))
+		m.on(empty, next)
+		m.c.Release()
+		m.r.allowed, m.r.stale = tt.allowed, false
+		require.NoError(t, m.r.begin())
+		require.Equal(t, tt.offered, m.c.Held(), "%+v", tt)
+		require.Equal(t, !tt.offered, m.r.stale)
+		m.c.Release()
+	}
+}
