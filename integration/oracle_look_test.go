@@ -37,6 +37,7 @@ func (r *oracleRun) check(s oracle.Step) error {
 type lookPlan struct {
 	whole, some map[string]bool
 	list        bool     // what is here of each file is asked for
+	collect     bool     // what has no name is removed first
 	stat        []string // files whose holders are asked for
 }
 
@@ -48,7 +49,7 @@ func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 	}
 	var all []*lookPlan
 	for _, n := range r.nodes {
-		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode == 1 || rnd.IntN(2) == 0}
+		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode == 1 || rnd.IntN(2) == 0, collect: s.Mode == 1 && r.model.Quiet()}
 		all = append(all, p)
 		if !r.model.Up.Has(n.self) {
 			continue
@@ -108,11 +109,32 @@ func (r *oracleRun) views(plan []*lookPlan) []oracle.View {
 	}
 	for i := range views {
 		n := r.nodes[views[i].Node]
+		if plan[n.self].collect {
+			views[i].Kept = r.kept(n)
+		}
 		if l := lists[n.self]; l != nil {
 			views[i].Holds = r.holds(n, l.finish(r.t, commandLimit), plan[n.self].stat)
 		}
 	}
 	return views
+}
+
+// kept removes what a node keeps and no name stands for, and returns one more
+// than it keeps then; 0 if that cannot be told.
+func (r *oracleRun) kept(n *oracleNode) int {
+	res := n.p2pfs("gc", "--json")
+	if res.code != 0 {
+		return 0
+	}
+	var c struct {
+		Checked, Removed, Forgotten int
+		Note                        string
+	}
+	require.NoError(r.t, json.Unmarshal(res.out, &c), "%s", res)
+	if c.Note != "" {
+		return 0
+	}
+	return 1 + c.Checked - c.Removed - c.Forgotten
 }
 
 func (r *oracleRun) holds(n *oracleNode, listed result, stat []string) map[string]oracle.Holding {

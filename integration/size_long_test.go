@@ -5,6 +5,7 @@ package integration
 // How much make test-long does.
 const (
 	killStride    = 1
+	powerStride   = 1
 	publishRounds = 10_000
 	oracleSteps   = 10_000
 )

@@ -5,6 +5,7 @@ package integration
 // How much make test does; make test-long does more.
 const (
 	killStride    = 3    // a fault at every third step of a publish
+	powerStride   = 9    // the same, with the power going
 	publishRounds = 2000 // publishes that another node opens at once
 	oracleSteps   = 2000
 )

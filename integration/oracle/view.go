@@ -37,6 +37,7 @@ type View struct {
 	Names map[string]Seen
 	Err   Result             // of walking the mount
 	Holds map[string]Holding // of some files
+	Kept  int                // one more than the objects it keeps, after what has no name was removed; 0: not asked
 }
 
 // Look compares what the nodes show with every world that is allowed, and
@@ -78,6 +79,9 @@ func (m *Model) differences(w *World, views []View) []string {
 		if v.Err != Done {
 			diff = append(diff, fmt.Sprintf("%s: the mount cannot be walked: %s", v.Node, v.Err))
 			continue
+		}
+		if kept := w.kept(v.Node); v.Kept > 0 && v.Kept != kept+1 {
+			diff = append(diff, fmt.Sprintf("%s: it keeps %d objects after a collection, and should %d (K3)", v.Node, v.Kept-1, kept))
 		}
 		for _, p := range names(w, v) {
 			d := m.difference(w, v, p)
@@ -262,6 +266,16 @@ func (m *Model) Read(n Node, path string) {
 			m.worlds[i] = w.with(path, &next)
 		}
 	}
+}
+
+// kept is how many objects a node keeps.
+func (w *World) kept(n Node) (count int) {
+	for _, e := range w.names {
+		if e.Kind == File && e.Data.size() > 0 && e.Keepers.Has(n) {
+			count++
+		}
+	}
+	return count
 }
 
 // At compares what a node shows of one name with what it stands for, nil for
