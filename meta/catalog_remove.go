@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Unlink removes the name of a file or symlink if its record has version
@@ -104,19 +105,24 @@ func (c *Catalog) DiscardDir(ctx context.Context, id InodeID) error {
 // clearDecisions takes away the decisions about moves into a directory, so
 // that it is empty if it has no names: ErrNotEmpty if it has.
 func (c *Catalog) clearDecisions(ctx context.Context, id InodeID) error {
-	p, err := c.slots.List(ctx, dirSlot(id), "", MaxSets)
-	if err != nil {
-		return err
-	}
-	for _, r := range p.Records {
-		if isName(r.Field) {
-			return ErrNotEmpty
+	var decisions []Record
+	next := ""
+	for first := true; first || next != ""; first = false {
+		p, err := c.slots.List(ctx, dirSlot(id), next, MaxSets)
+		if err != nil {
+			return err
 		}
-	}
-	for _, r := range p.Records {
-		if r.Field == self {
-			continue
+		for _, r := range p.Records {
+			if isName(r.Field) {
+				return ErrNotEmpty
+			}
+			if strings.HasPrefix(r.Field, txPrefix) {
+				decisions = append(decisions, r)
+			}
 		}
+		next = p.Next
+	}
+	for _, r := range decisions {
 		if err := c.clearDecision(ctx, id, r); err != nil {
 			return err
 		}

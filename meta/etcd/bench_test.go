@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,19 @@ func BenchmarkEmbedded(b *testing.B) {
 		b.Cleanup(func() { _ = v.Close() })
 		return v
 	}
+	b.Run("publish by 8 writers in one directory", func(b *testing.B) {
+		b.SetParallelism(max(1, 8/runtime.GOMAXPROCS(0)))
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				_, _, err := c.Publish(b.Context(), dir, metatest.File(fmt.Sprintf("new-%x", meta.NewInodeID()), 1), meta.PublishIf{Exclusive: true})
+				if err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+	b.Run("rename within a directory", func(b *testing.B) { benchRename(b, c, dir, dir) })
+	b.Run("rename across directories", func(b *testing.B) { benchRename(b, c, dir, meta.RootDir) })
 	b.Run("list 100,000 cold", func(b *testing.B) {
 		for b.Loop() {
 			got, err := newView(b).List(b.Context(), dir)
@@ -80,4 +94,18 @@ func BenchmarkEmbedded(b *testing.B) {
 			require.NoError(b, err)
 		}
 	})
+}
+
+// benchRename moves one file to and fro.
+func benchRename(b *testing.B, c *meta.Catalog, from, to meta.InodeID) {
+	e, err := c.Link(b.Context(), from, metatest.File("moved", 1))
+	require.NoError(b, err)
+	here, there := meta.Place{Dir: from, Name: e.Name}, meta.Place{Dir: to, Name: "there"}
+	for b.Loop() {
+		_, err := c.Rename(b.Context(), here, there, meta.RenameOptions{})
+		require.NoError(b, err)
+		here, there = there, here
+	}
+	_, _, err = c.Unlink(b.Context(), here.Dir, here.Name, 0)
+	require.NoError(b, err)
 }

@@ -61,6 +61,7 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"LateMover":    testLateMover,
 		"LateAdopt":    testLateAdopt,
 		"LostAnswer":   testLostAnswer,
+		"ReferSlips":   testReferSlips,
 		"RmdirCrash":   testRmdirCrash,
 		"Leftovers":    testLeftovers,
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -21,6 +22,8 @@ type Hooked struct {
 	// Before is called with the fields that a change is about to set. An
 	// error is the change's.
 	Before func(slot meta.Slot, sets []meta.Set) error
+	// Read comes before a read, with the slots that it asks. Nil: nothing.
+	Read func(keys []meta.Key)
 
 	mu     sync.Mutex
 	leases []meta.Lease
@@ -34,6 +37,14 @@ func (h *Hooked) Apply(ctx context.Context, slot meta.Slot, conds []meta.If, set
 		return 0, err
 	}
 	return h.Slots.Apply(ctx, slot, conds, sets)
+}
+
+// Get implements meta.Slots.
+func (h *Hooked) Get(ctx context.Context, keys ...meta.Key) ([]meta.Record, error) {
+	if h.Read != nil {
+		h.Read(keys)
+	}
+	return h.Slots.Get(ctx, keys...)
 }
 
 // Lease implements meta.Slots.
@@ -214,4 +225,34 @@ func testLostAnswer(t *testing.T, s meta.Slots) {
 	e, ok := has(t, c, to)
 	require.True(t, ok)
 	require.Equal(t, f.Inode, e.Inode)
+}
+
+// testReferSlips: a name that changes between the reading of the references and
+// the look at the names is found all the same.
+func testReferSlips(t *testing.T, s meta.Slots) {
+	c := meta.NewCatalog(s, meta.Options{})
+	Join(t, c)
+	f := link(t, c, meta.RootDir, File("f", 1))
+	n := 0
+	h := &Hooked{Slots: s, Read: func([]meta.Key) {
+		if n++; n == 2 {
+			_, err := c.Rename(t.Context(), meta.Place{Dir: meta.RootDir, Name: "f"}, meta.Place{Dir: meta.RootDir, Name: "g"}, meta.RenameOptions{})
+			require.NoError(t, err)
+		}
+	}}
+	yes, err := meta.NewCatalog(h, meta.Options{}).Referenced(t.Context(), f.Object.ID, meta.Reference{Dir: meta.RootDir, Name: "f"})
+	require.NoError(t, err)
+	require.True(t, yes)
+
+	// An emptied store knows nothing, which is no answer.
+	info := Join(t, c)
+	other := meta.NewCatalog(s, meta.Options{})
+	info.Epoch[0]++
+	other.UseStore(info)
+	_, err = other.Referenced(t.Context(), chunk.NewObjectID(), meta.Reference{})
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	down := NewFaults(s)
+	down.Down()
+	_, err = meta.NewCatalog(down, meta.Options{}).Referenced(t.Context(), f.Object.ID, meta.Reference{})
+	require.ErrorIs(t, err, meta.ErrUnavailable)
 }

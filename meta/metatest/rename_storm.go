@@ -256,4 +256,17 @@ func testLeftovers(t *testing.T, s meta.Slots) {
 	mu.Unlock()
 	stop()
 	require.NoError(t, <-watched)
+
+	// Neither they nor what stands for removed names keep a directory.
+	for i := range 2 * meta.MaxSets {
+		_, err := s.Apply(t.Context(), meta.Slot(fmt.Sprintf("d/%016x", uint64(d))), nil, []meta.Set{{Field: fmt.Sprint("/gone/", i), Value: []byte{}}})
+		require.NoError(t, err)
+	}
+	killed := meta.NewCatalog(NewMortal(s, 2, false), meta.Options{}) // with an open decision
+	_, err = killed.Rename(t.Context(), meta.Place{Dir: meta.RootDir, Name: "g"}, meta.Place{Dir: d, Name: "f"}, meta.RenameOptions{})
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	require.ErrorIs(t, rmdir(t, c, meta.RootDir, "d"), meta.ErrNotEmpty)
+	require.NoError(t, unlink(t, c, d, "last", 0))
+	require.NoError(t, rmdir(t, c, meta.RootDir, "d"))
+	require.Contains(t, list(t, c, meta.RootDir), "g")
 }
