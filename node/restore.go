@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +30,8 @@ const (
 	// goneFor is how long tombstones stay in the store: longer than a journal
 	// may be out of touch and still be offered.
 	goneFor = journal.TombstonesFor + 24*time.Hour
+	// recentDirs is how many directories tell whether the store is behind.
+	recentDirs = 64
 	// touchEvery is how often the journal is told that the store was there.
 	touchEvery = 10 * time.Minute
 	// awaitEvery is how often it is looked whether nodes that were away are
@@ -169,11 +173,16 @@ func (r *restorer) Run(ctx context.Context) error {
 				r.restore(ctx, "the store lost its records", r.settle, false)
 			}
 		case <-r.catalog.Behind():
-			if r.rolledBack(ctx) {
+			if r.rolledBack(ctx, recentDirs) {
 				r.restore(ctx, "the store was restored from a copy", r.settle, true)
 			}
 		case <-back.C:
 			r.await(ctx)
+			// A store that is exchanged within a moment is seen by nobody who
+			// does not ask: one small read does.
+			if !r.stale && r.rolledBack(ctx, 1) {
+				r.restore(ctx, "the store was restored from a copy", r.settle, true)
+			}
 			if time.Since(touched) > touchEvery && !r.stale && r.catalog.CheckStore(ctx) == nil {
 				r.touch()
 				touched = time.Now()
@@ -227,8 +236,9 @@ func (r *restorer) needed(ctx context.Context) bool {
 	return now.Cluster == joined.Cluster && now.Epoch != joined.Epoch
 }
 
-// rolledBack reports whether the store is behind what it told in this epoch.
-func (r *restorer) rolledBack(ctx context.Context) bool {
+// rolledBack reports whether the store is behind what it told in this epoch,
+// going by at most n directories that were changed here last.
+func (r *restorer) rolledBack(ctx context.Context, n int) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	joined, ok := r.catalog.Joined()
@@ -238,6 +248,10 @@ func (r *restorer) rolledBack(ctx context.Context) bool {
 	epoch, recent := r.journal.Recent()
 	if epoch != joined.Epoch {
 		recent = nil
+	}
+	for len(recent) > n {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(recent)), func(a, b meta.InodeID) int { return cmp.Compare(recent[a], recent[b]) })
+		delete(recent, oldest)
 	}
 	back, err := r.catalog.RolledBack(ctx, recent)
 	if err != nil {

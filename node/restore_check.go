@@ -119,7 +119,7 @@ func (r *restorer) look(ctx context.Context) {
 	if r.stale || r.catalog.Held() {
 		return
 	}
-	back := r.rolledBack(ctx)
+	back := r.rolledBack(ctx, recentDirs)
 	var err error
 	if !back {
 		err = r.lookAll(ctx)
