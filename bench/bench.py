@@ -329,7 +329,44 @@ class Bench:
             self.table.limit(f"{what} gained over a churn (from {was})", now - was, max(5, was // 10), "")
 
 
-SECTIONS = ("warm", "cold", "mapped", "together", "headers", "first", "names", "sparse", "memory", "once", "churn")
+    # Writing: what is closed is published.
+
+    def publish(self) -> None:
+        embedded = Node(self.lab, "a", "publisher", None, "--meta-listen", f"{self.lab.hosts['a']}:2399")
+        disk = self.lab.dir / "disk"
+        disk.mkdir()
+        embedded.mkdir("small")
+        self.publish_big(embedded, disk)
+        self.publish_small(embedded, disk)
+        embedded.stop()
+
+    def publish_small(self, node: Node, disk: pathlib.Path) -> None:
+        """8 writers of small files, each close a publish, beside the same with an fsync each on the disk below."""
+        writers, files = 8, max(50, int(500 * self.scale))
+
+        def rate(into: str | os.PathLike, *sync: str) -> tuple[float, float]:
+            began = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(writers) as pool:
+                runs = list(pool.map(lambda i: self.lab.run("a", PROBE, "small", into, f"{len(sync)}w{i}", files, 3000, *sync).numbers(), range(writers)))
+            return writers * files / (time.monotonic() - began), quantile([t for run in runs for t in run], 0.99) * 1e3
+
+        bare, _ = rate(disk, "sync")
+        got, slow = rate(node.path("small"))
+        self.table.add("publishes by 8 writers, embedded store", got, "1/s", baseline=bare, ratio=got / bare, target=">= 500 1/s", ok=got >= 500)
+        self.table.limit("one publish among those of 8 writers, p99", slow, 100, "ms")
+
+    def publish_big(self, node: Node, disk: pathlib.Path) -> None:
+        size, bare, got = self.size(2 * GIB), [], []
+        for i in range(3):
+            for into, path, sync in ((bare, disk / "big", ["sync"]), (got, pathlib.Path(node.path("small", f"big{i}")), [])):
+                drop_caches()
+                into += self.lab.run("a", PROBE, "big", path, size, *sync).numbers()
+                path.unlink()
+            node.ask("gc")
+        self.table.at_most("write and close a file of 2 GiB, over write and fsync", median(got), median(bare), 1.3)
+
+
+SECTIONS = ("warm", "cold", "mapped", "together", "headers", "first", "names", "sparse", "memory", "once", "churn", "publish")
 
 
 def machine() -> dict:

@@ -193,6 +193,9 @@ class Node:
     def path(self, *names: str) -> str:
         return "/".join([str(self.mnt), *names])
 
+    def mkdir(self, *names: str) -> None:
+        os.mkdir(self.path(*names))
+
     def drop(self, *names: str) -> None:
         self.ask("drop", self.path(*names))
 

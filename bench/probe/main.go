@@ -10,6 +10,8 @@
 //	probe crc GIB                    CRC-32C over memory
 //	probe walk FILE [random]         touches every page of a shared mapping
 //	probe keys ENDPOINT PREFIX N     N reads of one key of etcd: seconds each
+//	probe small DIR WHO N SIZE [sync]  writes N files: seconds each
+//	probe big FILE SIZE [sync]       writes one file: seconds
 //	probe count ENDPOINT PREFIX      keys below each first letter of PREFIX
 package main
 
@@ -21,7 +23,7 @@ import (
 func main() {
 	commands := map[string]func(args []string) error{
 		"serve": serve, "copy": receive, "ranges": ranges, "firsts": firsts, "stats": stats,
-		"crc": checksum, "walk": walk, "keys": keys, "count": count,
+		"crc": checksum, "walk": walk, "keys": keys, "count": count, "small": small, "big": big,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: probe COMMAND ARGUMENTS; see the package comment")
