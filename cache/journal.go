@@ -4,53 +4,52 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // journal makes changes of files and names on one root durable, many at once.
+// Who needs that calls expect, then flush, then commit; or forget in place of
+// what is left of these.
 //
 // A file system with one journal (ext4, XFS) writes changes of names and
 // allocations out in the order they were made. There flush only sends a file's
 // bytes to the disk and waits until the file system has noted where they lie;
 // commit then changes a file of its own and syncs it, which makes durable
 // whatever was changed before it, by anybody: one flush of the disk for all
-// who wait. On other file systems each file and directory is synced for itself.
+// who wait. On other file systems flush and commit both wait for the disk: for
+// all of the file system if that serves several and there is little to write,
+// else for each file and directory.
 type journal struct {
 	dir     string
 	ordered bool
+	root    *os.File // of the file system; not ours to close
 	mark    *os.File // changed by commit; nil unless ordered
-
-	turn  sync.Mutex // held by the one who commits; before mu
-	marks int64      // guarded by turn
-	took  time.Duration
-
-	mu      sync.Mutex
-	coming  int          // have said that they will commit soon
-	waiting *commitGroup // not begun
-	joined  chan struct{}
-	commits uint64
-}
-
-// commitGroup is those who share one commit.
-type commitGroup struct {
-	done chan struct{}
-	err  error
+	marks   int64    // by the leader
+	group   gathering
 }
 
 // markName is in the directory of staged files.
 const markName = "mark"
 
-// gatherMost bounds how long a commit waits for others that are on their way.
-const gatherMost = 2 * time.Millisecond
+const (
+	// syncMembers is how many must share a sync of the whole file system for
+	// it to be cheaper than one for each file.
+	syncMembers = 3
+	// syncMost is how much all of the machine may have to write for that: a
+	// small file must not wait for large ones.
+	syncMost = 4 << 20
+)
 
-func openJournal(dir string) (*journal, error) {
-	j := &journal{dir: dir, ordered: oneJournal(dir), joined: make(chan struct{}, 1)}
+func openJournal(dir string, fsys *os.File) (*journal, error) {
+	j := &journal{dir: dir, ordered: oneJournal(dir), root: fsys}
+	j.group.joined = make(chan struct{}, 1)
 	if !j.ordered {
 		return j, nil
 	}
@@ -93,15 +92,34 @@ func oneJournal(dir string) bool {
 	return false
 }
 
-// flush makes sure that the bytes of a file are durable once a later commit
-// has ended. Files are best given together.
+// flush makes sure that the bytes of files are durable once a later commit has
+// ended.
 func (j *journal) flush(files ...*os.File) error {
-	if !j.ordered {
-		return together(files, fdatasync)
-	}
 	if len(files) == 0 {
 		return nil
 	}
+	if j.ordered {
+		return writeOut(files)
+	}
+	err := j.group.join(j.syncAll)
+	j.expect()
+	if err == nil {
+		return nil
+	}
+	return together(files, fdatasync)
+}
+
+// flushAhead does most of the work of a later flush of a large file.
+func (j *journal) flushAhead(f *os.File) error {
+	if j.ordered {
+		return writeOut([]*os.File{f})
+	}
+	return fdatasync(f)
+}
+
+// writeOut sends files to the disk, and returns when they and the metadata
+// that leads to them have been handed over.
+func writeOut(files []*os.File) error {
 	const before, write, after = unix.SYNC_FILE_RANGE_WAIT_BEFORE, unix.SYNC_FILE_RANGE_WRITE, unix.SYNC_FILE_RANGE_WAIT_AFTER
 	for _, flags := range []int{write, before | write | after} {
 		for _, f := range files {
@@ -128,97 +146,66 @@ func together[T any](all []T, do func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// expect says that the caller will commit soon, or call unexpect.
-func (j *journal) expect() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.coming++
-}
+// expect says that the caller will flush and commit soon, or call forget.
+func (j *journal) expect() { j.group.expect(1) }
 
-func (j *journal) unexpect() {
-	j.mu.Lock()
-	j.coming--
-	j.mu.Unlock()
-	j.nudge()
-}
-
-func (j *journal) nudge() {
-	select {
-	case j.joined <- struct{}{}:
-	default:
-	}
-}
+// forget takes expect back.
+func (j *journal) forget() { j.group.expect(-1) }
 
 // commit meets one expect, and returns when every change made before it is
 // durable: flushed bytes, and names in the given directories.
 func (j *journal) commit(dirs ...string) error {
-	if !j.ordered {
-		j.unexpect()
-		return together(dirs, syncDir)
+	if j.ordered {
+		return j.group.join(j.syncMark)
 	}
-	j.mu.Lock()
-	j.coming--
-	g := j.waiting
-	lead := g == nil
-	if lead {
-		g = &commitGroup{done: make(chan struct{})}
-		j.waiting = g
+	if j.group.join(j.syncAll) == nil {
+		return nil
 	}
-	j.mu.Unlock()
-	j.nudge()
-	if lead {
-		j.lead(g)
-	}
-	<-g.done
-	return g.err
-}
-
-// lead commits for a group: after the commit under way, which may have begun
-// before the group's changes were made.
-func (j *journal) lead(g *commitGroup) {
-	j.turn.Lock()
-	defer j.turn.Unlock()
-	j.gather()
-	j.mu.Lock()
-	j.waiting = nil
-	j.commits++
-	j.mu.Unlock()
-	begin := time.Now()
-	g.err = j.syncMark()
-	j.took = (3*j.took + time.Since(begin)) / 4
-	close(g.done)
-}
-
-// gather waits a little for those who are about to join: a commit of their own
-// would cost them, and those after them, far more.
-func (j *journal) gather() {
-	limit := min(j.took/2, gatherMost)
-	if limit <= 0 {
-		return
-	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	for {
-		j.mu.Lock()
-		coming := j.coming
-		j.mu.Unlock()
-		if coming == 0 {
-			return
-		}
-		select {
-		case <-j.joined:
-		case <-t.C:
-			return
-		}
-	}
+	return together(dirs, syncDir)
 }
 
 // syncMark changes a file and waits until that is durable. Its size is what
 // even a sync of data alone must not lose.
-func (j *journal) syncMark() error {
+func (j *journal) syncMark(int) error {
 	j.marks++
 	if err := j.mark.Truncate(1 + j.marks%4095); err != nil {
 		return err
 	}
 	return fdatasync(j.mark)
+}
+
+// errAlone: each file is better synced for itself.
+var errAlone = errors.New("not worth a sync of the whole file system")
+
+// syncAll syncs the file system for so many. An error may be about anything on
+// it, or say that nothing was done; each file then tells its own.
+func (j *journal) syncAll(members int) error {
+	if members < syncMembers || dirtyBytes() > syncMost {
+		return errAlone
+	}
+	return unix.Syncfs(int(j.root.Fd()))
+}
+
+// dirtyBytes returns what the machine has yet to write to its disks; a lot if
+// that is not known.
+func dirtyBytes() int64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return math.MaxInt64
+	}
+	var sum int64
+	found := 0
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) == 3 && (f[0] == "Dirty:" || f[0] == "Writeback:") {
+			if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+				sum += n << 10
+				found++
+			}
+		}
+	}
+	if found != 2 {
+		return math.MaxInt64
+	}
+	return sum
 }

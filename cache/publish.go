@@ -104,7 +104,7 @@ func (s *Staged) prepare(ctx context.Context, blockSize int64) error {
 		return nil
 	}
 	s.c.step("ahead")
-	if err := s.r.journal.flush(s.data); err != nil {
+	if err := s.r.journal.flushAhead(s.data); err != nil {
 		return err
 	}
 	return s.sumAhead(ctx, blockSize)

@@ -80,7 +80,7 @@ func (r *root) adopt(id rootFile) error {
 		return fmt.Errorf("make cache root: %w", err)
 	}
 	var err error
-	if r.journal, err = openJournal(r.dir); err != nil {
+	if r.journal, err = openJournal(r.dir, r.lock); err != nil {
 		return err
 	}
 	var st unix.Statfs_t

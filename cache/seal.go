@@ -23,7 +23,7 @@ type publication struct {
 // end takes back what was said to the journal.
 func (p *publication) end() {
 	if !p.committed {
-		p.r.journal.unexpect()
+		p.r.journal.forget()
 	}
 }
 

@@ -80,10 +80,14 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 	// A note that takes the place of a durable one is never a torn one.
 	flushed := durable || s.noteSolid
 	if flushed {
+		s.r.journal.expect()
 		err = s.r.journal.flush(f)
 	}
 	if err == nil {
 		err = rename(f.Name(), path)
+	}
+	if flushed && (err != nil || !durable) {
+		s.r.journal.forget()
 	}
 	if err != nil {
 		os.Remove(f.Name())
@@ -93,7 +97,6 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 	if !durable {
 		return nil
 	}
-	s.r.journal.expect()
 	return s.r.journal.commit(s.r.dir + "/" + stagingDir)
 }
 

@@ -30,7 +30,7 @@ func (s *Staged) sync() error {
 	err := s.flushWithNote(files...)
 	s.noteMu.Unlock()
 	if err != nil {
-		s.r.journal.unexpect()
+		s.r.journal.forget()
 		return err
 	}
 	return s.r.journal.commit(s.r.dir + "/" + stagingDir)
