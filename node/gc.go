@@ -39,7 +39,15 @@ type collection struct {
 	held    string                       // why nothing may be removed; empty: it may
 	since   map[chunk.ObjectID]time.Time // when an object was first found without a name
 	checked map[meta.InodeID]dirCheck
-	places  map[chunk.ObjectID]meta.Place // where names were seen, of objects that have no note
+	// names of these were taken away here, and when
+	dismissed map[chunk.ObjectID]dismissal
+	places    map[chunk.ObjectID]meta.Place // where names were seen, of objects that have no note
+}
+
+// dismissal is a registered file that is served on for those who have it open.
+type dismissal struct {
+	object chunk.Object
+	at     time.Time
 }
 
 // dirCheck says that at a version of a directory every object that was kept
@@ -66,7 +74,7 @@ func newCollection() *collection {
 	return &collection{
 		pass: make(chan struct{}, 1), soon: make(chan struct{}, 1),
 		since: map[chunk.ObjectID]time.Time{}, checked: map[meta.InodeID]dirCheck{},
-		places: map[chunk.ObjectID]meta.Place{},
+		places: map[chunk.ObjectID]meta.Place{}, dismissed: map[chunk.ObjectID]dismissal{},
 	}
 }
 
@@ -167,7 +175,42 @@ func (c *collection) gone(id chunk.ObjectID) {
 func (c *collection) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.since)
+	return len(c.since) + len(c.dismissed)
+}
+
+// dismiss notes registered files whose names have just been taken away: they
+// are served on for the grace, and for those who have them open.
+func (c *collection) dismiss(objects []chunk.Object) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range objects {
+		c.dismissed[o.ID] = dismissal{o, now}
+	}
+}
+
+// undismiss ends that: they are served no more, or have a name again.
+func (c *collection) undismiss(objects []chunk.Object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range objects {
+		delete(c.dismissed, o.ID)
+	}
+}
+
+func (c *collection) isDismissed(id chunk.ObjectID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.dismissed[id]
+	return ok
+}
+
+func (c *collection) eachDismissed(fn func(o chunk.Object, at time.Time)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.dismissed {
+		fn(d.object, d.at)
+	}
 }
 
 // collectSoon asks for a pass: a name has gone.

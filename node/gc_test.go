@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -255,4 +257,46 @@ func TestTheLastCopyIsNotGivenUp(t *testing.T) {
 	p, err := k.catalog.Providers(t.Context(), o.Set)
 	require.NoError(t, err)
 	require.Empty(t, p)
+}
+
+// N8, K3: what unregister took the names of is served on for its readers.
+func TestRegisteredFilesAreServedOnForTheirReaders(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	path := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(path, make([]byte, 3*chunk.MinBlockSize), 0o644))
+	s, err := scanner{set: chunk.NewSetID(), chunkSize: 4 * chunk.MinBlockSize}.one(path)
+	require.NoError(t, err)
+	o := s.object
+	require.NoError(t, k.cache.RegisterInPlace(t.Context(), []cache.Source{{Object: o, Path: path, ID: s.id, Note: noteOf(meta.RootDir, "f")}}))
+	require.NoError(t, k.catalog.PutObjects(t.Context(), []meta.ObjectRecord{{Object: o}}))
+	require.NoError(t, k.catalog.Announce(t.Context(), o.Set, k.id, true, true))
+
+	k.collection.dismiss([]chunk.Object{o})
+	done := k.interest.add(o.ID)
+	for range 2 {
+		r, err := k.collectPass(t.Context(), 0, false)
+		require.NoError(t, err)
+		require.Zero(t, r.Forgotten)
+		require.EqualValues(t, 1, r.Waiting)
+	}
+	done()
+	r, err := k.collectPass(t.Context(), time.Hour, false)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Waiting, "the grace")
+	r, err = k.collectPass(t.Context(), 0, true)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Forgotten)
+	require.True(t, k.here(o), "a dry run forgot it")
+	r, err = k.collectPass(t.Context(), 0, false)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Forgotten)
+	require.False(t, k.here(o))
+	require.FileExists(t, path)
+	_, err = k.catalog.Object(t.Context(), o.ID)
+	require.ErrorIs(t, err, meta.ErrNotFound)
+	p, err := k.catalog.Providers(t.Context(), o.Set)
+	require.NoError(t, err)
+	require.Empty(t, p)
+	require.Zero(t, k.collection.pending())
 }

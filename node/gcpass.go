@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +22,11 @@ type pass struct {
 	grace  time.Duration
 	dryRun bool
 
-	mu    sync.Mutex
-	reply *nodepb.CollectReply
-	sets  map[chunk.SetID]bool // of what was removed
+	mu      sync.Mutex
+	reply   *nodepb.CollectReply
+	sets    map[chunk.SetID]bool // of what was removed
+	placed  []chunk.ObjectID     // registered files to be forgotten, together
+	keepers map[chunk.SetID][]meta.ProviderInfo
 }
 
 // collectPass removes what has no name. In doubt it removes nothing: the store
@@ -35,7 +38,9 @@ func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	p := &pass{node: n, grace: grace, dryRun: dryRun, reply: &nodepb.CollectReply{}, sets: map[chunk.SetID]bool{}}
+	p := &pass{node: n, grace: grace, dryRun: dryRun, reply: &nodepb.CollectReply{}, sets: map[chunk.SetID]bool{},
+		keepers: map[chunk.SetID][]meta.ProviderInfo{},
+	}
 	if why := n.collection.holding(); why != "" {
 		p.reply.Note = why
 		return p.reply, nil
@@ -43,7 +48,14 @@ func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool
 	if err := n.catalog.CheckStore(ctx); err != nil {
 		return nil, err
 	}
-	err := p.run(ctx)
+	err := p.dismissed(ctx)
+	if err == nil {
+		err = p.run(ctx)
+	}
+	err = errors.Join(err, p.forgetPlaced(context.WithoutCancel(ctx)))
+	if dryRun {
+		clear(p.sets)
+	}
 	n.collection.forgetUnless(func(id chunk.ObjectID) bool {
 		info, ok := n.cache.Stat(id)
 		return ok && (info.Keeper || info.InPlace)
@@ -118,7 +130,7 @@ func (p *pass) run(ctx context.Context) error {
 // each calls fn with all that this node keeps.
 func (p *pass) each(ctx context.Context, fn func(candidate)) error {
 	return p.node.cache.Objects(ctx, func(i cache.Info) bool {
-		if i.Keeper || i.InPlace {
+		if (i.Keeper || i.InPlace) && !p.node.collection.isDismissed(i.Object.ID) {
 			c := candidate{info: i}
 
 			fn(c)
@@ -264,68 +276,119 @@ func (p *pass) count(fn func(*nodepb.CollectReply)) {
 }
 
 // remove ends the keeping of an object: what the store says of it, unless
-// another keeper has it, then what is here.
+// another keeper has it, then what is here. Registered files are forgotten
+// together at the end.
 func (p *pass) remove(ctx context.Context, c candidate) error {
 	n, o := p.node, c.info.Object
 	freed := c.info.LocalBytes
-	if c.info.InPlace {
-		freed = 0
-	}
 	if !p.dryRun {
-		var err error
-		if freed, err = n.discard(ctx, c.info); err != nil {
-			return fmt.Errorf("remove object %s: %w", o.ID.Short(), err)
+		if err := p.deleteRecord(ctx, o); err != nil {
+			return err
+		}
+		if !c.info.InPlace {
+			var err error
+			if freed, err = n.dropKept(ctx, o.ID); err != nil {
+				return fmt.Errorf("remove object %s: %w", o.ID.Short(), err)
+			}
 		}
 		n.collection.gone(o.ID)
 	}
 	p.count(func(r *nodepb.CollectReply) {
 		if c.info.InPlace {
 			r.Forgotten++
+			p.placed = append(p.placed, o.ID)
 		} else {
 			r.Removed++
 			r.FreedBytes += freed
 		}
-		if !p.dryRun {
-			p.sets[o.Set] = true
-		}
+		p.sets[o.Set] = true
 	})
 	return nil
 }
 
-// discard removes an object without a name from here, and its record from the
-// store if this node was its last keeper.
-func (n *Node) discard(ctx context.Context, info cache.Info) (freed int64, err error) {
-	o := info.Object
-	defer n.leaving.begin(o.ID)()
-	others, err := n.otherKeepers(ctx, o)
-	if err == nil && !others {
-		err = n.catalog.DeleteObject(ctx, o.ID)
-	}
-	if err != nil {
+// dropKept gives up a kept copy.
+func (n *Node) dropKept(ctx context.Context, id chunk.ObjectID) (freed int64, err error) {
+	defer n.leaving.begin(id)()
+	if err := n.cache.Keep(ctx, id, false); err != nil {
 		return 0, err
 	}
-	if info.InPlace {
-		return 0, n.cache.ForgetInPlace(ctx, []chunk.ObjectID{o.ID})
+	return n.cache.Drop(ctx, id)
+}
+
+// forgetPlaced forgets the registered files that were found to have no name.
+func (p *pass) forgetPlaced(ctx context.Context) error {
+	if p.dryRun || len(p.placed) == 0 {
+		return nil
 	}
-	if err := n.cache.Keep(ctx, o.ID, false); err != nil {
-		return 0, err
+	ids := p.placed
+	p.placed = nil
+	return p.node.cache.ForgetInPlace(ctx, ids)
+}
+
+// dismissed looks at the registered files whose names this node took away
+// itself: nothing but their readers is to be asked about.
+func (p *pass) dismissed(ctx context.Context) error {
+	n := p.node
+	var due []chunk.Object
+	now := time.Now()
+	n.collection.eachDismissed(func(o chunk.Object, at time.Time) {
+		idle := now.Sub(at)
+		if idle < p.grace || n.interest.has(o.ID) && idle < interestCap {
+			p.reply.Waiting++
+			return
+		}
+		due = append(due, o)
+	})
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(collectAtOnce)
+	for _, o := range due {
+		p.reply.Forgotten++
+		p.placed = append(p.placed, o.ID)
+		p.sets[o.Set] = true
+		if p.dryRun || gctx.Err() != nil {
+			continue
+		}
+		group.Go(func() error { return p.deleteRecord(gctx, o) })
 	}
-	return n.cache.Drop(ctx, o.ID)
+	err := group.Wait()
+	if err == nil {
+		err = p.forgetPlaced(ctx)
+	}
+	if err == nil && !p.dryRun {
+		n.collection.undismiss(due)
+	}
+	return err
+}
+
+// deleteRecord removes what the store holds of an object, unless another node
+// keeps it, too.
+func (p *pass) deleteRecord(ctx context.Context, o chunk.Object) error {
+	others, err := p.otherKeepers(ctx, o)
+	if err != nil || others {
+		return err
+	}
+	return p.node.catalog.DeleteObject(ctx, o.ID)
 }
 
 // otherKeepers reports whether another node keeps an object, or may: one that
 // does not answer counts. Records say who keeps something of a set.
-func (n *Node) otherKeepers(ctx context.Context, o chunk.Object) (bool, error) {
-	providers, err := n.catalog.Providers(ctx, o.Set)
-	if err != nil {
-		return false, err
-	}
-	for _, p := range providers {
-		if !p.Keeper || p.Node == n.id {
-			continue
+func (p *pass) otherKeepers(ctx context.Context, o chunk.Object) (bool, error) {
+	p.mu.Lock()
+	providers, ok := p.keepers[o.Set]
+	p.mu.Unlock()
+	if !ok {
+		var err error
+		if providers, err = p.node.catalog.Providers(ctx, o.Set); err != nil {
+			return false, err
 		}
-		if p.Alive {
-			if _, _, err := n.peers.holds(ctx, p.Peer, o); errors.Is(err, chunk.ErrNotHeld) {
+		providers = slices.DeleteFunc(providers, func(i meta.ProviderInfo) bool { return !i.Keeper || i.Node == p.node.id })
+		p.mu.Lock()
+		p.keepers[o.Set] = providers
+		p.mu.Unlock()
+	}
+	for _, k := range providers {
+		if k.Alive {
+			if _, _, err := p.node.peers.holds(ctx, k.Peer, o); errors.Is(err, chunk.ErrNotHeld) {
 				continue
 			}
 		}

@@ -89,8 +89,9 @@ func (r *refusals) err(what string) error {
 	return fmt.Errorf("%s %q: it is a kept copy, and %w; so are %d more", what, "/"+r.first, r.why, r.more)
 }
 
-// unregister takes away the names of what this node registered, then its part
-// in serving it. The registered files themselves are never touched.
+// unregister takes away the names of what this node registered. Its part in
+// serving it ends some time after, so that those who have it open elsewhere can
+// read it to its end. The registered files themselves are never touched.
 func (n *Node) unregister(ctx context.Context, p string, force bool) (files int64, err error) {
 	at, err := resolve(ctx, n.view, p)
 	if err != nil {
@@ -99,11 +100,18 @@ func (n *Node) unregister(ctx context.Context, p string, force bool) (files int6
 	if at.dir == 0 {
 		return 0, errors.New("the mountpoint itself cannot be unregistered")
 	}
-	u := &unregistering{node: n, force: force, sets: map[chunk.SetID]bool{}}
+	u := &unregistering{node: n, force: force, placed: map[chunk.ObjectID]bool{}}
 	if err := u.look(ctx, at); err != nil {
 		return 0, err
 	}
-	removed, err := n.catalog.RemoveTree(ctx, at.dir, at.entry.Name, nil, nil)
+	var gone []chunk.Object
+	removed, err := n.catalog.RemoveTree(ctx, at.dir, at.entry.Name, nil, func(_ string, e meta.Entry) {
+		if u.placed[e.Object.ID] {
+			gone = append(gone, e.Object)
+		}
+	})
+	n.collection.dismiss(gone)
+	n.collectSoon()
 	if err != nil {
 		return 0, fmt.Errorf("remove %q: %w", "/"+at.path, err)
 	}
@@ -112,11 +120,7 @@ func (n *Node) unregister(ctx context.Context, p string, force bool) (files int6
 			n.storage.table.PutDir(dir, 0, nil)
 		}
 	}
-	if err := n.cache.ForgetInPlace(ctx, u.placed); err != nil {
-		return 0, fmt.Errorf("forget the registered files: %w", err)
-	}
-	n.collectSoon()
-	return u.files, n.settle(ctx, u.sets)
+	return u.files, nil
 }
 
 // unregistering is what an unregister finds under a name.
@@ -125,8 +129,7 @@ type unregistering struct {
 	force  bool
 	files  int64
 	dirs   []meta.InodeID
-	placed []chunk.ObjectID // registered here
-	sets   map[chunk.SetID]bool
+	placed map[chunk.ObjectID]bool // registered here
 }
 
 // look walks all that is under a name, once.
@@ -153,8 +156,7 @@ func (u *unregistering) one(p string, e meta.Entry) error {
 	info, ok := u.node.cache.Stat(e.Object.ID)
 	switch {
 	case ok && info.InPlace:
-		u.placed = append(u.placed, e.Object.ID)
-		u.sets[e.Object.Set] = true
+		u.placed[e.Object.ID] = true
 		return nil
 	case ok && info.Keeper || u.force:
 		return nil

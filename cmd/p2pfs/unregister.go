@@ -15,8 +15,10 @@ func (a *app) unregisterCommand() *cobra.Command {
 		Short: "Take a name out of the cluster",
 		Long: `Take a file, or a directory with all that is under it, out of the cluster. PATH is
 a path under the mount. It disappears on every machine. The registered files
-themselves are not touched. Run it on the machine that registered them; --force
-takes away names that another machine registered, one that is gone for good, say.
+themselves are not touched. Whoever has one open can read it to its end: it is
+served a minute longer, or as long as that takes. Run it on the machine that
+registered them; --force takes away names that another machine registered, one
+that is gone for good, say.
 
 With --keep-name the names stay, and only this machine's part in serving them
 ends: its registered files are wanted for something else. Another machine that
