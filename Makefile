@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
-.PHONY: build test test-long race lint bench demo generate clean help
+.PHONY: build test test-long oracle race lint bench demo generate clean help
 
 build: ## bin/p2pfs
 	@tools/setup.sh build
@@ -24,6 +24,10 @@ test: ## unit tests with the race detector, then real processes on real FUSE; at
 test-long: ## what make test leaves out: kill storms, outages at full length, big trees
 	@tools/setup.sh test
 	tools/test.sh long
+
+oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7, or REPLAY=FILE
+	@tools/setup.sh test
+	P2PFS_ORACLE_STEPS='$(STEPS)' P2PFS_ORACLE_SEED='$(SEED)' P2PFS_ORACLE_REPLAY='$(abspath $(REPLAY))' P2PFS_ORACLE_WITHOUT='$(WITHOUT)' tools/test.sh oracle
 
 race: ## integration tests with daemons built with the race detector
 	@tools/setup.sh test

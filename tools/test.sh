@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the tests. Without an argument: all that a change must pass. "long":
-# what takes longer. "race": the integration tests against race-built daemons.
+# what takes longer. "oracle": random steps; P2PFS_ORACLE_* say which. "race":
+# the integration tests against race-built daemons.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 gotest=(python3 tools/gotest.py)
@@ -31,12 +32,16 @@ long)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	integration -tags long -timeout 90m
 	;;
+oracle)
+	go build -o "$P2PFS_BIN" ./cmd/p2pfs
+	go test -count=1 -timeout 24h -run '^TestOracle$' -v ./integration
+	;;
 race)
 	go build -race -o "$P2PFS_BIN" ./cmd/p2pfs
 	integration -timeout 40m
 	;;
 *)
-	echo "usage: tools/test.sh [long|race]" >&2
+	echo "usage: tools/test.sh [long|oracle|race]" >&2
 	exit 2
 	;;
 esac
