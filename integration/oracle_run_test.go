@@ -181,8 +181,11 @@ func (r *oracleRun) perform(s oracle.Step) oracle.Result {
 		r.heal(n)
 	case oracle.StoreStop:
 		r.store.stop()
-	case oracle.StoreRestart, oracle.StoreStart:
+	case oracle.StoreRestart, oracle.StoreStart, oracle.StoreWipe:
 		r.store.stop()
+		if s.Do == oracle.StoreWipe {
+			require.NoError(r.t, os.RemoveAll(r.store.dir))
+		}
 		r.store.start()
 		for _, n := range r.nodes {
 			if r.model.Up.Has(n.self) && r.model.Store.Has(n.self) {

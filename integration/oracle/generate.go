@@ -21,6 +21,7 @@ type Generator struct {
 	chunk   int64  // sizes lie around its edges and those of block
 	block   int64
 	count   int
+	steps   int
 	checkIn int
 	checks  int
 	ends    map[Kind]int // when a fault of a node, or of the store, ends
@@ -28,9 +29,11 @@ type Generator struct {
 	wrote   bool // a change was tried in this outage
 }
 
-// NewGenerator makes the same steps for the same seed, kinds and results.
-func NewGenerator(seed uint64, m *Model, kinds []Kind, block, chunk int64) *Generator {
-	g := &Generator{r: rand.New(rand.NewPCG(seed, 1)), m: m, block: block, chunk: chunk, ends: map[Kind]int{}}
+// NewGenerator makes the same steps for the same seed, kinds and results. Of
+// the steps that are to come the first half loses stores, and the second half
+// cache directories: names that only one node knew are lost if both go.
+func NewGenerator(seed uint64, m *Model, kinds []Kind, steps int, block, chunk int64) *Generator {
+	g := &Generator{r: rand.New(rand.NewPCG(seed, 1)), m: m, steps: steps, block: block, chunk: chunk, ends: map[Kind]int{}}
 	for _, k := range kinds {
 		for range weights[k] {
 			g.kinds = append(g.kinds, k)
@@ -94,7 +97,7 @@ func (g *Generator) end() (Step, bool) {
 		due := g.count >= g.nodeEnd[n]
 		switch {
 		case !due:
-		case !g.m.Up.Has(n) && g.r.IntN(4) == 0:
+		case !g.m.Up.Has(n) && g.count > g.steps/2 && g.r.IntN(3) == 0:
 			g.soon()
 			return Step{Do: RestartEmpty, Node: n}, true
 		case !g.m.Up.Has(n):
@@ -139,7 +142,7 @@ func (g *Generator) fit(s *Step) bool {
 		return g.m.Lives && g.sound(n) && g.soundNodes() > 2
 	case StoreStop, StoreRestart, StoreWipe:
 		g.wrote = false
-		return g.m.Quiet()
+		return g.m.Quiet() && (s.Do != StoreWipe || g.count <= g.steps/2)
 	}
 	if !g.m.Up.Has(n) {
 		return false

@@ -218,7 +218,7 @@ func (m *Model) fault(s Step) {
 		m.Store, m.Peers = m.Store.With(s.Node), m.Peers.With(s.Node)
 	case StoreStop:
 		m.Lives = false
-	case StoreStart, StoreRestart:
+	case StoreStart, StoreRestart, StoreWipe:
 		m.Lives = true
 	}
 	for n := range Node(Size) {

@@ -19,7 +19,7 @@ func TestModelDoesAsADirectoryDoes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	base, m := t.TempDir(), NewModel()
-	g := NewGenerator(seed, m, local, 4096, 3*4096)
+	g := NewGenerator(seed, m, local, 3000, 4096, 3*4096)
 	seen := map[Kind]int{}
 	errnos := map[Result]int{}
 	for range 3000 {
