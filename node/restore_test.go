@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -22,8 +21,8 @@ import (
 	"github.com/p2pfs/p2pfs/node/journal"
 )
 
-// changing is a store that is another one from some moment on, and that can
-// fail after some changes, as for a node that is killed.
+// changing is a store that fails after some changes, as for a node that is
+// killed.
 type changing struct {
 	meta.Slots
 	left *atomic.Int64 // changes until it fails; nil: never
@@ -132,11 +131,10 @@ func TestRestore(t *testing.T) { // N6
 	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
 	require.NoError(t, err)
 	var nodes []*member
-	for i := range 3 {
+	for range 3 {
 		m := newMember(t, t.TempDir())
 		m.on(s.Another(), info)
 		nodes = append(nodes, m)
-		_ = i
 	}
 	for round := range 3 {
 		dirs := []meta.InodeID{meta.RootDir}
@@ -277,7 +275,7 @@ func TestAnOldJournalIsNotOffered(t *testing.T) { // N6
 	s := memory.New()
 	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
 	require.NoError(t, err)
-	m := newMember(t, filepath.Join(t.TempDir()))
+	m := newMember(t, t.TempDir())
 	m.on(s, info)
 	_, err = m.c.Link(t.Context(), meta.RootDir, metatest.File("f", 1))
 	require.NoError(t, err)
