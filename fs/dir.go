@@ -87,7 +87,7 @@ func (r *raw) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.Dir
 		if h.inode.changes != h.changes {
 			return true
 		}
-		if _, ok := t.doubted(h.inode.id, e.Name, time.Now()); ok {
+		if t.doubted(h.inode.id, e.Name, time.Now()) {
 			return true
 		}
 		written = r.fs.fillEntry(t.enter(h.inode.id, e), entry, true)

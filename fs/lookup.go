@@ -38,8 +38,8 @@ func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string,
 	}
 	f.table.mu.Lock()
 	n := f.table.enter(parent.id, &e)
-	if confirmed {
-		n.confirmedFor = header.Pid
+	if confirmed.After(n.confirmed) {
+		n.confirmed = confirmed
 	}
 	written := f.fillEntry(n, out, parent.changes == changes)
 	f.table.mu.Unlock()
@@ -64,25 +64,27 @@ func (f *FS) lookupDots(dir *inode, name string, out *fuse.EntryOut) fuse.Status
 	return fuse.OK
 }
 
-// find returns the entry of a name. confirmed says that it was asked for on
-// behalf of the caller's own open, which need not ask again.
-func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirmed bool, err error) {
+// find returns the entry of a name. If the store was asked, because the name is
+// in doubt, confirmed is when.
+func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirmed time.Time, err error) {
+	now := time.Now()
 	f.table.mu.Lock()
-	tid, doubted := f.table.doubted(dir, name, time.Now())
+	doubted := f.table.doubted(dir, name, now)
 	f.table.mu.Unlock()
 	if doubted {
+		confirmed = now
 		e, err = f.cfg.Names.Confirm(c, dir, name)
 	} else {
 		e, err = f.cfg.Names.Lookup(c, dir, name)
 	}
 	if err != nil {
-		return e, false, err
+		return e, confirmed, err
 	}
 	if e.Inode == meta.RootDir || typeBits(e.Kind) == 0 {
-		return e, false, fmt.Errorf("%w: entry %q has inode %d", meta.ErrFormat, name, e.Inode)
+		return e, confirmed, fmt.Errorf("%w: entry %q has inode %d", meta.ErrFormat, name, e.Inode)
 	}
 	e.Name = name
-	return e, doubted && tid == c.tid, nil
+	return e, confirmed, nil
 }
 
 // fillEntry answers with an inode. Unless it is current, the kernel is told

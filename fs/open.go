@@ -84,21 +84,22 @@ func (f *FS) openForWriting(h *handle, tid uint32) {
 // finds. One whose name was removed here, while it was being opened or to be
 // opened by /proc/<pid>/fd, can still be read.
 func (f *FS) confirm(ctx context.Context, n *inode, tid uint32, want intent) fuse.Status {
+	came := time.Now()
 	if f.table.removed(n) {
 		if !want.write || f.table.isWritten(n) {
 			return fuse.OK
 		}
-		f.table.mistrust(n, tid, want, time.Now())
+		f.table.mistrust(n, tid, want, came)
 		return statusStale
 	}
-	if f.cfg.Consistency != ConsistencyOpen || f.table.takeConfirmed(n, tid) {
+	if f.cfg.Consistency != ConsistencyOpen || f.table.takeConfirmed(n, tid, came) {
 		return fuse.OK
 	}
 	dir, known := f.table.where(n)
 	e, err := f.cfg.Names.Confirm(ctx, dir, known.Name)
 	switch {
 	case errors.Is(err, meta.ErrNotFound), err == nil && !f.table.still(n, &e):
-		f.table.mistrust(n, tid, want, time.Now())
+		f.table.mistrust(n, tid, want, came)
 		return statusStale
 	case err != nil:
 		f.complain(ctx, "open", known.Name, err)

@@ -20,16 +20,14 @@ type inode struct {
 	id   meta.InodeID
 
 	// Guarded by table.mu.
-	dir     meta.InodeID // directory it was looked up in, under entry.Name
-	entry   meta.Entry
-	lookups uint64
-	// confirmedFor is the thread whose open found a stale inode and whose
-	// new lookup then confirmed this one: that open need not ask again.
-	confirmedFor uint32
-	changes      uint64 // directories: grows with every change inside
-	touched      int64  // directories: when the last of them was seen, ns since 1970
-	gone         bool   // its name was removed here
-	file         *file  // nil until the first open
+	dir       meta.InodeID // directory it was looked up in, under entry.Name
+	entry     meta.Entry
+	lookups   uint64
+	confirmed time.Time // when the last confirming read that found it began; see doubt
+	changes   uint64    // directories: grows with every change inside
+	touched   int64     // directories: when the last of them was seen, ns since 1970
+	gone      bool      // its name was removed here
+	file      *file     // nil until the first open
 }
 
 // standsFor reports whether the inode goes on as the entry. A directory is its
@@ -61,22 +59,6 @@ type kid struct {
 	dir  meta.InodeID
 	name string
 }
-
-// doubt says that what is known of a name was found to be old by the open of a
-// thread. Until it is over, lookups of the name ask the store. One is not
-// enough: the kernel looks up to see that its entry is wrong, and again to get
-// a new one.
-type doubt struct {
-	tid   uint32
-	until time.Time
-}
-
-// Doubts last until the change has surely been heard of. Only when there are
-// more than doubtsKept are old ones looked for.
-const (
-	doubtLasts = 5 * time.Second
-	doubtsKept = 1000
-)
 
 // init makes a table that knows the root.
 func (t *table) init(root meta.Entry) {
@@ -266,37 +248,6 @@ func (t *table) refresh(n *inode, e *meta.Entry) (changed bool) {
 	n.take(e)
 	n.entry.Name = name
 	return changed
-}
-
-// mistrust records that the open of thread tid found n's name to stand for
-// something else.
-func (t *table) mistrust(n *inode, tid uint32, want intent, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if want.write {
-		t.want(n, now)
-	}
-	prune(t.doubts, doubtsKept, func(d doubt) bool { return now.After(d.until) })
-	t.doubts[kid{n.dir, n.entry.Name}] = doubt{tid, now.Add(doubtLasts)}
-}
-
-// doubted reports whether a name is in doubt, and by which thread's open. t.mu
-// is held.
-func (t *table) doubted(dir meta.InodeID, name string, now time.Time) (tid uint32, ok bool) {
-	if len(t.doubts) == 0 {
-		return 0, false
-	}
-	d, ok := t.doubts[kid{dir, name}]
-	return d.tid, ok && now.Before(d.until)
-}
-
-// takeConfirmed reports, once, whether n was confirmed for this thread's open.
-func (t *table) takeConfirmed(n *inode, tid uint32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ok := tid != 0 && n.confirmedFor == tid
-	n.confirmedFor = 0
-	return ok
 }
 
 // inodes returns how many inodes the kernel knows.

@@ -170,7 +170,7 @@ func TestTableDoubts(t *testing.T) {
 	asked := func(name string, now time.Time) bool {
 		tab.mu.Lock()
 		defer tab.mu.Unlock()
-		_, ok := tab.doubted(meta.RootDir, name, now)
+		ok := tab.doubted(meta.RootDir, name, now)
 		return ok
 	}
 	for i := range 2 * doubtsKept {
@@ -182,6 +182,28 @@ func TestTableDoubts(t *testing.T) {
 	require.False(t, asked("f0", later))
 	tab.mistrust(tab.child(meta.RootDir, "f1"), 1, intent{}, later)
 	require.Len(t, tab.doubts, 1, "old ones do not pile up")
+}
+
+// A thread whose open was answered by ESTALE takes what was confirmed since, once.
+func TestTableConfirmsForEachThread(t *testing.T) {
+	t.Parallel()
+	tab := newTestTable()
+	t0 := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
+	n := tab.lookup(meta.RootDir, fileEntry("f", 7))
+	tab.mistrust(n, 1, intent{}, at(10))
+	tab.mistrust(n, 2, intent{}, at(20))
+	tab.mistrust(n, 0, intent{}, at(20))
+	n = tab.lookup(meta.RootDir, fileEntry("f", 8))
+	n.confirmed = at(15)
+	require.False(t, tab.takeConfirmed(n, 2, at(30)), "confirmed before its open came")
+	require.True(t, tab.takeConfirmed(n, 1, at(30)))
+	require.False(t, tab.takeConfirmed(n, 1, at(30)), "its next open")
+	require.False(t, tab.takeConfirmed(n, 3, at(30)), "never told")
+	require.False(t, tab.takeConfirmed(n, 0, at(30)), "nobody knows who that is")
+	tab.mistrust(n, 1, intent{}, at(40))
+	n.confirmed = at(50)
+	require.False(t, tab.takeConfirmed(n, 1, at(50).Add(toldLasts)), "long after")
 }
 
 func TestTableNatures(t *testing.T) {

@@ -1,0 +1,30 @@
+package integration
+
+import (
+	"os"
+	"testing"
+)
+
+// R1 W4 N3
+func TestANameThatIsReplacedAgainAndAgainIsNeverMissingOrMixed(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(plainEnv) != "" {
+		return // a disk shows what is half written
+	}
+	for _, how := range []string{"rename", "truncate"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t)
+			a, b := p.mkdir(t, "d")
+			python(t, "rounds.py", "begin", a)
+			watchers := []*running{look(t, "rounds.py", "look", b), look(t, "rounds.py", "look", b)}
+			if how == "rename" { // else it shows what has been written so far (R4)
+				watchers = append(watchers, look(t, "rounds.py", "look", a))
+			}
+			python(t, "rounds.py", "replace", a, "300", how)
+			for _, w := range watchers {
+				t.Log(how, w.succeed(t))
+			}
+		})
+	}
+}
