@@ -3,6 +3,9 @@
     checkpoint.py make DIR [--mib 1024] [--shards 4] [--seed N]
     checkpoint.py load DIR
 
+make writes it the way a trainer does: save_file straight into DIR, which may
+lie on a mount.
+
 load reads every tensor with the safetensors library by plain path and prints
 one digest over all names, types, shapes and bytes.
 """

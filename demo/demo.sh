@@ -1,7 +1,9 @@
 #!/bin/bash
-# One checkpoint, three nodes: registered on B, loaded on C, and, once B has
-# been killed, loaded on A from C alone. Each command is printed as it is run,
-# so that it can be repeated by hand (DEMO_KEEP=1 leaves everything running).
+# Checkpoints on three nodes. One is registered on B, loaded on C, and, once B
+# has been killed, loaded on A from C alone. Another is written on C through the
+# mount by the safetensors library, loaded on A, saved again, renamed and
+# removed. Each command is printed as it is run, so that it can be repeated by
+# hand (DEMO_KEEP=1 leaves everything running).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -125,6 +127,32 @@ run "$P2PFS" stat "$A/mnt/llama/$shard"
 say "and every file, byte for byte"
 run diff -r "$WORK/llama" "$A/mnt/llama" || fail "A's files differ"
 echo "no difference"
+
+say "and back: C writes the checkpoint of a training run through its mount"
+run "$PYTHON" "$CHECKPOINT" make "$C/mnt/run/step-100" --mib 256 --shards 2 --seed 100
+saved=$(load "$C/mnt/run/step-100")
+
+say "loaded on A by plain path: each file was there when its close returned on C"
+before=$(field "$A" counters.received_bytes)
+same "$saved" "$(load "$A/mnt/run/step-100")" "loaded on A"
+printf 'A received %s bytes\n' $(($(field "$A" counters.received_bytes) - before))
+run "$P2PFS" stat "$A/mnt/run/step-100/model-00001-of-00002.safetensors"
+
+say "C saves the next step under the same names, by renaming over them; A loads it"
+run "$PYTHON" "$CHECKPOINT" make "$C/mnt/run/next" --mib 256 --shards 2 --seed 200
+for file in "$C"/mnt/run/next/*; do
+	mv "$file" "$C/mnt/run/step-100/"
+done
+run rmdir "$C/mnt/run/next"
+run mv "$C/mnt/run/step-100" "$C/mnt/run/latest"
+run ls -l "$A/mnt/run"
+next=$(load "$C/mnt/run/latest")
+[ "$next" != "$saved" ] || fail "the next step is the one before"
+same "$next" "$(load "$A/mnt/run/latest")" "the next step, loaded on A"
+run cp -a "$C/mnt/run/latest" "$WORK/copy"
+run rm -r "$A/mnt/run"
+[ ! -e "$C/mnt/run" ] || fail "removed on A, but not on C"
+same "$next" "$(load "$WORK/copy")" "the copy"
 
 say "unmounted: nothing is left"
 for name in c a; do
