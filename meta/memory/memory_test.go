@@ -32,4 +32,4 @@ func TestAnother(t *testing.T) {
 
 func TestCatalog(t *testing.T) { metatest.RunCatalog(t, open) }
 
-func TestStorms(t *testing.T) { metatest.RunStorms(t, open, 25) }
+func TestStorms(t *testing.T) { metatest.RunStorms(t, open, 20) }

@@ -74,7 +74,17 @@ func isTx(sets []meta.Set) bool { return strings.Contains(sets[0].Field, "/") }
 // testLateMover: of two nodes that move x into y and y into x, the first stalls
 // before one of its changes until its lock has run out, and the second begins
 // and stalls before one of its own, while the first goes on. N5
+//
+// A third of the pairs is tried here, all of them by RunStorms.
 func testLateMover(t *testing.T, s meta.Slots) {
+	lateMovers(t, s, func(first, second int) bool { return (first+second)%3 == 0 })
+}
+
+func testLateMovers(t *testing.T, s meta.Slots) {
+	lateMovers(t, s, func(int, int) bool { return true })
+}
+
+func lateMovers(t *testing.T, s meta.Slots, want func(first, second int) bool) {
 	c := meta.NewCatalog(s, meta.Options{})
 	Join(t, c)
 	// The changes of a move: its journal, the open decision, the mark, the
@@ -82,6 +92,9 @@ func testLateMover(t *testing.T, s meta.Slots) {
 	const changes = 7
 	for first := range changes {
 		for second := range changes {
+			if !want(first, second) {
+				continue
+			}
 			t.Run(fmt.Sprint("first stalls at ", first, ", second at ", second), func(t *testing.T) {
 				top := mkdir(t, c, meta.RootDir, fmt.Sprint(first, second)).Inode
 				x, y := mkdir(t, c, top, "x").Inode, mkdir(t, c, top, "y").Inode

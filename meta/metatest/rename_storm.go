@@ -19,7 +19,9 @@ import (
 // a store of its own.
 func RunStorms(t *testing.T, open func(t *testing.T) meta.Slots, times int) {
 	for i := range times {
-		for name, fn := range map[string]func(*testing.T, meta.Slots){"Rename": testRenameStorm, "DirMove": testDirMoveStorm} {
+		for name, fn := range map[string]func(*testing.T, meta.Slots){
+			"Rename": testRenameStorm, "DirMove": testDirMoveStorm, "Late": testLateMovers,
+		} {
 			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
 				t.Parallel()
 				s := open(t)
@@ -97,7 +99,7 @@ func testRenameStorm(t *testing.T, s meta.Slots) {
 	for i := range files {
 		inodes[link(t, c, dirs[i%3], File(fmt.Sprint(i), 1)).Inode] = 0
 	}
-	storm(t, s, 6, 30, true, func(rnd *rand.Rand, c *meta.Catalog) error {
+	storm(t, s, 6, 15, true, func(rnd *rand.Rand, c *meta.Catalog) error {
 		place := func() meta.Place {
 			return meta.Place{Dir: dirs[rnd.IntN(len(dirs))], Name: fmt.Sprint(rnd.IntN(names))}
 		}
@@ -145,7 +147,7 @@ func testDirMoveStorm(t *testing.T, s meta.Slots) {
 		dirs = append(dirs, mkdir(t, c, meta.RootDir, fmt.Sprint(i)).Inode)
 	}
 	for _, kill := range []bool{false, true} {
-		storm(t, s, 4, 6, kill, func(rnd *rand.Rand, c *meta.Catalog) error {
+		storm(t, s, 4, 4, kill, func(rnd *rand.Rand, c *meta.Catalog) error {
 			// Where the directory is now, as far as a walk tells.
 			name := fmt.Sprint(rnd.IntN(n))
 			var from meta.Place
