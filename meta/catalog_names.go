@@ -9,8 +9,14 @@ import (
 	"time"
 )
 
-// listPage is how many entries one request of a listing asks for.
-const listPage = 4000
+// A listing asks for listPage entries first and for twice as many each time, up
+// to listPageMost: etcd counts all that is left of a directory for every page
+// (100,000 entries took 0.78 s in pages of 4,000 and 0.36 s in pages of 16,000
+// or 32,000).
+const (
+	listPage     = 4000
+	listPageMost = 32000
+)
 
 // NewInodeID returns a fresh random id for a file or a directory.
 func NewInodeID() InodeID {
@@ -119,14 +125,20 @@ func (c *Catalog) List(ctx context.Context, dir InodeID, fn func([]Entry) error)
 }
 
 func (c *Catalog) list(ctx context.Context, dir InodeID, fn func([]Entry) error) (version uint64, err error) {
-	next := ""
-	for first := true; first || next != ""; first = false {
-		p, err := c.slots.List(ctx, dirSlot(dir), next, listPage)
-		if err != nil {
-			return 0, err
+	ctx, cancel := context.WithCancel(ctx)
+	ahead := c.pages(ctx, dirSlot(dir))
+	defer func() {
+		cancel()
+		for range ahead { // its end: nothing is asked for any more
+		}
+	}()
+	first := true
+	for p := range ahead {
+		if p.err != nil {
+			return 0, p.err
 		}
 		if first {
-			version = p.Version
+			version, first = p.Version, false
 		}
 		entries, err := c.entries(ctx, dir, p.Records)
 		if err == nil {
@@ -135,9 +147,37 @@ func (c *Catalog) list(ctx context.Context, dir InodeID, fn func([]Entry) error)
 		if err != nil {
 			return 0, err
 		}
-		next = p.Next
 	}
-	return version, nil
+	return version, ctx.Err()
+}
+
+// pageOrError is one page of a listing, or why there are no more.
+type pageOrError struct {
+	Page
+	err error
+}
+
+// pages reads a slot, one page ahead of who takes them. The channel is closed
+// after the last page, an error, or the end of ctx.
+func (c *Catalog) pages(ctx context.Context, slot Slot) <-chan pageOrError {
+	out := make(chan pageOrError)
+	go func() {
+		defer close(out)
+		next, limit := "", listPage
+		for first := true; first || next != ""; first = false {
+			p, err := c.slots.List(ctx, slot, next, limit)
+			select {
+			case out <- pageOrError{p, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+			next, limit = p.Next, min(2*limit, listPageMost)
+		}
+	}()
+	return out
 }
 
 // entries reads records as entries, without those that are no names and those
