@@ -77,8 +77,16 @@ type WriteFile interface {
 	Sync(ctx context.Context) error
 	// Publish makes the file as it is now an object that every node sees. It
 	// does nothing if nothing changed since the last time, if the name is
-	// private, or if the file was removed here.
+	// private, or if the file was removed here. Of a broken file it is
+	// meta.ErrStale.
 	Publish(ctx context.Context) error
+	// Break is called when nobody has the file open for writing any more and
+	// who wrote it was killed. The file gives its name back to what is
+	// published under it, if anything, and goes on without one for those who
+	// read it; the last Close leaves what was written to be recovered. It
+	// reports whether it did: not if nothing changed since the last publish,
+	// if the name is private, or if the file was removed here.
+	Break() bool
 	// Close ends one use. The last one lets the file go: what is published is
 	// an object like any other, what could not be published stays to be
 	// recovered. It publishes nothing.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -52,9 +53,11 @@ type state struct {
 	Lookups, Confirms, Lists int64
 	Readers, Locals, Fetched int64
 	Goroutines, Files        int
-	Waiting                  int   // notices not worked off
-	Uses                     int64 // of files being written, not given back
-	Made                     int   // objects published
+	Waiting                  int     // notices not worked off
+	Uses                     int64   // of files being written, not given back
+	Made                     int     // objects published
+	Broken                   []int64 // sizes of files whose writers were killed
+	Opening                  int64   // opens for writing that wait
 	Ended                    bool
 }
 
@@ -161,7 +164,7 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 		d.names.put(dir, e)
 	case "seen":
 		return d.seen(dir, name)
-	case "fullstage", "failpublish", "gatepublish":
+	case "fullstage", "failpublish", "gatepublish", "gateopen":
 		d.made.trouble(o.Op, o.On)
 	case "state":
 		return d.state(), nil
@@ -301,9 +304,9 @@ func (d *fakeDaemon) state() state {
 		s.Files = len(fds)
 	}
 	if d.made != nil {
-		s.Uses = d.made.closes.Load()
+		s.Uses, s.Opening = d.made.closes.Load(), d.made.waiting.Load()
 		d.made.mu.Lock()
-		s.Made = d.made.made
+		s.Made, s.Broken = d.made.made, slices.Clone(d.made.broken)
 		d.made.mu.Unlock()
 	}
 	if d.fs != nil {

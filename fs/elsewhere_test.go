@@ -43,12 +43,18 @@ func (c *fakeChanges) trouble(what string, on bool) {
 			c.fail = fmt.Errorf("publish: %w", meta.ErrUnavailable)
 		}
 	case "gatepublish":
-		if on {
-			c.gate = make(chan struct{})
-		} else if c.gate != nil {
-			close(c.gate)
-			c.gate = nil
-		}
+		setGate(&c.gate, on)
+	case "gateopen":
+		setGate(&c.opens, on)
+	}
+}
+
+func setGate(gate *chan struct{}, on bool) {
+	if on {
+		*gate = make(chan struct{})
+	} else if *gate != nil {
+		close(*gate)
+		*gate = nil
 	}
 }
 

@@ -17,6 +17,7 @@ type fakeChanges struct {
 	bytes   *fakeBytes
 	changed func(dir meta.InodeID, name string) // the watch
 	closes  atomic.Int64                        // uses that were not given back
+	waiting atomic.Int64                        // opens that wait
 
 	opening sync.Mutex // one Change at a time
 
@@ -25,8 +26,10 @@ type fakeChanges struct {
 	public map[Place]meta.Entry // files as other nodes see them
 	fail   error                // of every publish
 	gate   chan struct{}        // publishes wait for it to close
+	opens  chan struct{}        // opens for writing wait for it to close
 	full   bool                 // writes fail
 	made   int                  // objects published
+	broken []int64              // sizes of files whose writers were killed
 }
 
 var _ Changes = (*fakeChanges)(nil)
@@ -112,8 +115,10 @@ func (c *fakeChanges) lose(dir meta.InodeID, e meta.Entry) {
 func (c *fakeChanges) dropUnused(f *fakeFile) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.uses == 0 && (f.removed || !f.dirty) {
-		delete(c.files, f.e.Inode)
+	if f.uses == 0 && (f.removed || f.broken || !f.dirty) {
+		if c.files[f.e.Inode] == f {
+			delete(c.files, f.e.Inode)
+		}
 		f.tmp.Close()
 	}
 }
@@ -188,6 +193,7 @@ func (c *fakeChanges) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entr
 }
 
 func (c *fakeChanges) Create(_ context.Context, dir meta.InodeID, name string, a meta.Attrs, _ bool) (WriteFile, error) {
+	c.awaitOpen()
 	e, err := c.add(dir, name, meta.KindFile, "", a)
 	if err != nil {
 		return nil, err
@@ -196,12 +202,13 @@ func (c *fakeChanges) Create(_ context.Context, dir meta.InodeID, name string, a
 	if err != nil {
 		return nil, err
 	}
-	f.dirty = true
+	f.dirty, f.created = true, true
 	c.tell(dir, name)
 	return f.use(), nil
 }
 
 func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry, truncate bool) (WriteFile, error) {
+	c.awaitOpen()
 	now, err := c.names.Confirm(ctx, dir, e.Name)
 	if err != nil {
 		return nil, err
@@ -222,6 +229,18 @@ func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry
 		return f.use(), f.Resize(ctx, 0)
 	}
 	return f.use(), c.bytes.copyTo(ctx, now.Object, f.tmp)
+}
+
+// awaitOpen waits where a test wants opens to.
+func (c *fakeChanges) awaitOpen() {
+	c.mu.Lock()
+	gate := c.opens
+	c.mu.Unlock()
+	if gate != nil {
+		c.waiting.Add(1)
+		<-gate
+		c.waiting.Add(-1)
+	}
 }
 
 func (c *fakeChanges) open(at Place, e meta.Entry) (*fakeFile, error) {

@@ -26,7 +26,9 @@ type fakeFile struct {
 	at      Place
 	uses    int
 	dirty   bool
+	created bool // here, else it was published before
 	removed bool
+	broken  bool
 }
 
 // fakeUse is one use of a fakeFile; each is closed once.
@@ -162,8 +164,11 @@ func (f *fakeFile) Publish(ctx context.Context) error {
 	f.pub.Lock()
 	defer f.pub.Unlock()
 	f.mu.Lock()
-	e, skip := f.e, !f.dirty || f.removed
+	e, skip, broken := f.e, !f.dirty || f.removed, f.broken
 	f.mu.Unlock()
+	if broken {
+		return meta.ErrStale
+	}
 	if skip {
 		return nil
 	}
@@ -191,6 +196,27 @@ func (f *fakeFile) Publish(ctx context.Context) error {
 	f.c.mu.Unlock()
 	f.c.tell(f.at.Dir, f.at.Name)
 	return nil
+}
+
+func (f *fakeFile) Break() bool {
+	f.pub.Lock()
+	defer f.pub.Unlock()
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.dirty || f.removed || f.broken {
+		return false
+	}
+	f.broken = true
+	delete(f.c.files, f.e.Inode)
+	f.c.broken = append(f.c.broken, f.e.Size)
+	if e, ok := f.c.public[f.at]; ok {
+		f.c.names.put(f.at.Dir, e)
+	} else if f.created {
+		f.c.names.remove(f.at.Dir, f.at.Name)
+	}
+	return true
 }
 
 func (c *fakeChanges) mayPublish(ctx context.Context) error {

@@ -20,6 +20,8 @@ func TestMain(m *testing.M) {
 		exit(runDaemon())
 	case "reader":
 		exit(runReader())
+	case "rewriter":
+		exit(runRewriter())
 	default:
 		exit(fmt.Errorf("unknown role"))
 	}

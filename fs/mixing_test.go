@@ -203,9 +203,9 @@ func TestMarks(t *testing.T) {
 	require.Equal(t, [2]bool{true, false}, due(&a))
 	s.complained(s.latest())
 	require.Equal(t, [2]bool{true, false}, due(&a), "each close tries again")
-	require.False(t, s.leave(&a), "nobody is told twice")
+	require.Equal(t, legacyNone, s.leave(&a, false), "nobody is told twice")
 	s.wrote(&b)
-	require.True(t, s.leave(&b))
+	require.Equal(t, legacyPublish, s.leave(&b, false))
 	require.True(t, s.alone())
 }
 

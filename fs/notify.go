@@ -20,6 +20,7 @@ type noticeKind uint8
 const (
 	noticeName     noticeKind = iota // a name may stand for something else
 	noticeGap                        // every known name of a directory may
+	noticeEntry                      // a name has lost its inode
 	noticeDir                        // attributes of a directory, by its id
 	noticeAttr                       // attributes of an inode
 	noticePages                      // pages of an inode that is passed through
@@ -164,6 +165,10 @@ func (f *FS) look(ctx context.Context, n notice) {
 				return
 			}
 			f.lookAtName(ctx, n.dir, name)
+		}
+	case noticeEntry:
+		if node := f.table.dirNode(n.dir); node != 0 {
+			f.invalidateName(node, n.name)
 		}
 	case noticeDir:
 		if node := f.table.dirNode(n.dir); node != 0 {

@@ -20,18 +20,19 @@ const (
 // Flush implements fuse.RawFileSystem. The kernel sends it for each close of a
 // descriptor, also of one that a child inherited or that was duplicated. Only
 // a close by the process that opened the file publishes: others are no sign
-// that the file is whole.
+// that the file is whole, nor is the end of a process that is killed.
 func (r *raw) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	f := r.fs
 	h := f.handles.get(in.Fh)
 	if h == nil || h.staged == nil || !h.writes {
 		return fuse.OK
 	}
-	due, bare := h.staged.due(&h.marks)
-	switch {
-	case !due || f.table.removed(h.inode):
+	opener := h.opener == 0 || in.Pid == 0 || inProcess(h.opener, in.Pid)
+	if h.staged.shut(&h.marks, opener, func() bool { return killedThread(in.Pid) }) {
 		return fuse.OK
-	case h.opener != 0 && in.Pid != 0 && !inProcess(h.opener, in.Pid):
+	}
+	due, bare := h.staged.due(&h.marks)
+	if !due || !opener || f.table.removed(h.inode) {
 		return fuse.OK
 	}
 	c := f.newLasting(cancel, &in.InHeader, publishTimeout)
@@ -69,9 +70,16 @@ func (f *FS) publish(ctx context.Context, n *inode, s *staged) (at uint64, err e
 	return at, nil
 }
 
-// publishRest ends a handle that may write and publishes what no close has.
+// publishRest ends a handle that may write and publishes what no close has,
+// unless it is broken.
 func (f *FS) publishRest(ctx context.Context, h *handle) {
-	if !h.staged.leave(&h.marks) || f.table.removed(h.inode) {
+	killed := h.staged.mappedSince(&h.marks) && killedProcess(h.opener)
+	left := h.staged.leave(&h.marks, killed)
+	switch {
+	case left == legacyNone || f.table.removed(h.inode):
+		return
+	case left == legacyBroken:
+		f.breakFile(h.inode, h.staged)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)

@@ -161,7 +161,7 @@ func (f *FS) setSize(c *call, n *inode, in *fuse.SetAttrIn, size uint64) fuse.St
 	case size == 0:
 		s.bared(nil)
 	default:
-		s.wroteMapped()
+		s.wroteByPath()
 	}
 	if h != nil || !s.alone() || f.table.removed(n) {
 		return fuse.OK

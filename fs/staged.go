@@ -19,14 +19,20 @@ type staged struct {
 	done    uint64 // of the last change that was published
 	told    uint64 // of the last change whose failed publish a close was told of
 	mapped  uint64 // of the last change that no handle can be named for
+	path    uint64 // of the last change that was made by a path
 	bare    uint64 // of the last time it was made or cut to nothing
+	broke   uint64 // of the last change through a handle that broke
 	writers int    // handles that may write
+
+	broken bool // its file has no name any more; guarded by table.mu
 }
 
-// marks are the changes made through one handle. Guarded by staged.mu.
+// marks are what was done with one handle. Guarded by staged.mu.
 type marks struct {
-	wrote uint64 // the last one
-	bare  uint64 // made or cut to nothing by the open
+	wrote  uint64 // the last change
+	bare   uint64 // made or cut to nothing by the open
+	closed uint64 // of the last change when a descriptor was last closed, unless by a kill
+	parted parting
 }
 
 // errMixed is answered by ESTALE: the kernel looks the name up again, and finds
@@ -41,13 +47,21 @@ func (s *staged) wrote(m *marks) {
 	m.wrote = s.seq
 }
 
-// wroteMapped counts a change that came through a mapping or by a path: every
-// writer that closes publishes it.
+// wroteMapped counts a change that came through a mapping: every writer that
+// closes publishes it.
 func (s *staged) wroteMapped() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
 	s.mapped = s.seq
+}
+
+// wroteByPath counts a change that was made by a path: as wroteMapped.
+func (s *staged) wroteByPath() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seq++
+	s.mapped, s.path = s.seq, s.seq
 }
 
 // bared counts that the file was made or cut to nothing. m is nil when it was
@@ -59,6 +73,8 @@ func (s *staged) bared(m *marks) {
 	s.bare = s.seq
 	if m != nil {
 		m.bare = s.seq
+	} else {
+		s.path = s.seq
 	}
 }
 
@@ -67,21 +83,6 @@ func (s *staged) join() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writers++
-}
-
-// leave counts one less and reports whether what the handle leaves has to be
-// published now.
-func (s *staged) leave(m *marks) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.writers--
-	switch {
-	case s.seq <= s.done || s.seq <= s.told:
-		return false
-	case s.writers == 0:
-		return true
-	}
-	return max(m.wrote, m.bare) > max(s.done, s.told)
 }
 
 // alone reports whether no handle that may write is open.

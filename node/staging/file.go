@@ -32,6 +32,7 @@ type file struct {
 	// Guarded by Area.mu.
 	at       fs.Place
 	removed  bool         // its name is gone, here or by another file that got it
+	broken   bool         // it has given its name back, and is to be recovered
 	refs     int          // uses
 	disputes int          // changes of its name that the View told of, not looked at
 	hides    meta.InodeID // not published: the published file it was put over; 0: none
@@ -65,7 +66,7 @@ type sealed struct {
 func (f *file) place() (at fs.Place, ok bool) {
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()
-	return f.at, !f.removed
+	return f.at, !f.removed && !f.broken
 }
 
 // Entry implements fs.WriteFile.
@@ -141,9 +142,9 @@ func (f *file) Close() {
 		a.mu.Unlock()
 		return
 	}
-	at, removed := f.at, f.removed
+	at, removed, broken := f.at, f.removed, f.broken
 	f.mu.Lock()
-	keep := !removed && !f.published && a.private(at.Name)
+	keep := !removed && !broken && !f.published && a.private(at.Name)
 	unpublished := f.unpublishedLocked()
 	f.mu.Unlock()
 	if !keep {
@@ -155,6 +156,8 @@ func (f *file) Close() {
 		f.rest(at)
 	case removed:
 		f.discard()
+	case broken:
+		f.leaveBroken()
 	case unpublished:
 		a.cfg.Changed(at.Dir, at.Name)
 		if err := f.abandon("closed without being published", false); err != nil {

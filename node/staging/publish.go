@@ -26,6 +26,8 @@ func (f *file) Publish(ctx context.Context) error {
 	}
 	f.mu.Unlock()
 	switch {
+	case f.isBroken():
+		return fmt.Errorf("publish %q: its writer was killed: %w", at.Name, meta.ErrStale)
 	case !todo:
 		return nil
 	case private:

@@ -17,7 +17,7 @@ import (
 // The states of a Lost file.
 const (
 	LostClosed     = "closed"     // closed, and its publish failed
-	LostOpen       = "open"       // the node ended while it was being written
+	LostOpen       = "open"       // the node ended, or who wrote it was killed, while it was being written
 	LostUnknown    = "unknown"    // the node ended while it was being published, and the store cannot say yet
 	LostUnreadable = "unreadable" // its note was lost: nobody knows its name
 )
