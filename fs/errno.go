@@ -119,11 +119,12 @@ func byFile(err error) fuse.Status {
 	return byWriter(err)
 }
 
-// isAnswer reports whether a status is an answer about names, not a failure
-// that somebody should hear of.
+// isAnswer reports whether a status is an answer about names, as when another
+// node was faster, not a failure of this node that somebody should hear of.
 func isAnswer(st fuse.Status) bool {
 	switch syscall.Errno(st) {
-	case syscall.ENOENT, syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EINVAL, syscall.EFBIG:
+	case syscall.ENOENT, syscall.ESTALE, syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY,
+		syscall.EINVAL, syscall.EFBIG, syscall.ENXIO, syscall.EOPNOTSUPP:
 		return true
 	}
 	return false

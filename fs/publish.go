@@ -46,7 +46,7 @@ func (r *raw) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	if err == nil {
 		return fuse.OK
 	}
-	f.complain(c, "close", f.table.nameOf(h.inode), err)
+	f.complainOfClose(c, "close", f.table.nameOf(h.inode), err)
 	if st := byOwner(err); st != fuse.EINTR { // else nobody hears of it
 		h.staged.complained(at)
 		return st

@@ -53,9 +53,18 @@ func (f *FS) Stats() Stats {
 }
 
 // complain logs a request that is about to be answered by an error, unless its
-// caller gave up or the error is a plain answer. A dead store or provider makes many of them: few are logged.
+// caller gave up or the error is a plain answer. A dead store or provider makes
+// many of them: few are logged.
 func (f *FS) complain(ctx context.Context, op, name string, err error) {
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil || isAnswer(byWriter(err)) {
+	if !isAnswer(byWriter(err)) {
+		f.complainOfClose(ctx, op, name, err)
+	}
+}
+
+// complainOfClose is complain where an answer, too, leaves bytes behind that are
+// not published.
+func (f *FS) complainOfClose(ctx context.Context, op, name string, err error) {
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return
 	}
 	if left, ok := f.complaints.allow(time.Now()); ok {
