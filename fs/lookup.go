@@ -131,7 +131,7 @@ func (r *raw) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.Attr
 		c := f.newCall(cancel, &in.InHeader, defaultNamesTimeout)
 		defer c.end()
 		var st fuse.Status
-		if current, st = f.revalidate(c, n); st != fuse.OK {
+		if current, st = f.revalidate(c, n, in.Pid); st != fuse.OK {
 			return st
 		}
 	}
@@ -155,9 +155,10 @@ func (f *FS) fillAttrOut(n *inode, out *fuse.AttrOut, current bool) {
 	}
 }
 
-// revalidate brings the attributes of an inode up to date. current is false
-// when they are the last ones known and may be old.
-func (f *FS) revalidate(ctx context.Context, n *inode) (current bool, st fuse.Status) {
+// revalidate brings the attributes of an inode up to date, for a thread. current
+// is false when they are the last ones known and may be old.
+func (f *FS) revalidate(ctx context.Context, n *inode, tid uint32) (current bool, st fuse.Status) {
+	came := time.Now()
 	dir, known := f.table.where(n)
 	changes := f.table.changesIn(dir)
 	e, err := f.cfg.Names.Lookup(ctx, dir, known.Name)
@@ -167,8 +168,10 @@ func (f *FS) revalidate(ctx context.Context, n *inode) (current bool, st fuse.St
 		return f.table.changesIn(dir) == changes, fuse.OK
 	case err == nil, errors.Is(err, meta.ErrNotFound):
 		// The name stands for something else now. Whoever has the file open
-		// may still ask for its attributes.
-		if !f.table.isOpen(n) {
+		// may still ask for its attributes, and so may an open that was told
+		// so once already: the kernel checks permissions before it opens.
+		if !f.table.isOpen(n) && !f.table.suffices(n, tid, came) {
+			f.table.mistrust(n, tid, intent{}, came)
 			return false, statusStale
 		}
 		f.notifier.push(notice{kind: noticeName, dir: dir, name: known.Name})

@@ -197,6 +197,7 @@ func TestTableConfirmsForEachThread(t *testing.T) {
 	n = tab.lookup(meta.RootDir, fileEntry("f", 8))
 	n.confirmed = at(15)
 	require.False(t, tab.takeConfirmed(n, 2, at(30)), "confirmed before its open came")
+	require.True(t, tab.suffices(n, 1, at(30)))
 	require.True(t, tab.takeConfirmed(n, 1, at(30)))
 	require.False(t, tab.takeConfirmed(n, 1, at(30)), "its next open")
 	require.False(t, tab.takeConfirmed(n, 3, at(30)), "never told")
