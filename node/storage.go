@@ -7,6 +7,7 @@ import (
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/etcd"
 	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
 	"github.com/p2pfs/p2pfs/meta/local"
 	"github.com/p2pfs/p2pfs/meta/stores"
@@ -52,7 +53,7 @@ func (n *Node) openStorage(ctx, life context.Context) error {
 		})
 	}
 	s.redacted = meta.RedactURL(s.url)
-	slots, err := stores.Open(ctx, s.url)
+	slots, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,6 +68,14 @@ func (n *Node) openStorage(ctx, life context.Context) error {
 	}
 	n.onClose("the journal of names", plain(s.journal.Close))
 	return nil
+}
+
+// open returns the store, by the shortest way there is.
+func (s *storage) open(ctx context.Context) (meta.Slots, error) {
+	if s.embedded == nil {
+		return stores.Open(ctx, s.url)
+	}
+	return etcd.Open(ctx, s.url, etcd.Options{KV: s.embedded.Direct()})
 }
 
 // joinStore learns which cluster this is, from the store or, when that is

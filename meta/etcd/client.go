@@ -26,6 +26,7 @@ const (
 // the store is down.
 type connector struct {
 	target target
+	kv     clientv3.KV // in place of the client's own; nil: none
 
 	sem chan struct{} // 1: holds the right to connect
 
@@ -34,8 +35,8 @@ type connector struct {
 	closed bool
 }
 
-func newConnector(t target) (*connector, error) {
-	c := &connector{target: t, sem: make(chan struct{}, 1)}
+func newConnector(t target, kv clientv3.KV) (*connector, error) {
+	c := &connector{target: t, kv: kv, sem: make(chan struct{}, 1)}
 	if t.password != "" {
 		return c, nil
 	}
@@ -60,6 +61,9 @@ func (c *connector) get(ctx context.Context) (*clientv3.Client, error) {
 	cl, err := clientv3.New(c.config())
 	if err != nil {
 		return nil, err
+	}
+	if c.kv != nil {
+		cl.KV = c.kv
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,6 +35,9 @@ type Options struct {
 	// Patience is how long a read is tried again while there is no
 	// connection to any server.
 	Patience time.Duration
+	// KV reads and writes in place of the connection, which then only
+	// watches and holds leases: for a server in this process. Nil: none.
+	KV clientv3.KV
 }
 
 func (o Options) withDefaults() Options {
@@ -69,7 +72,7 @@ func Open(_ context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := newConnector(t)
+	conn, err := newConnector(t, opts.KV)
 	if err != nil {
 		return nil, fmt.Errorf("open metadata store %s: %w", t.hosts, err)
 	}

@@ -62,6 +62,7 @@ type Server struct {
 
 	endStreams context.CancelFunc
 	closing    *atomic.Bool
+	direct     *direct
 }
 
 // Start runs a server until Close, and returns when it answers. It starts
@@ -92,6 +93,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, explain(cfg, err)
 	}
 	s := &Server{etcd: e, lock: lock, log: cfg.Log, stop: make(chan struct{}), endStreams: endStreams, closing: closing}
+	s.direct = newDirect(streams, e.Server)
 	select {
 	case <-e.Server.ReadyNotify():
 	case err := <-e.Err():
@@ -198,6 +200,7 @@ func (s *Server) Close() error {
 		close(s.stop)
 		s.wg.Wait()
 		s.endStreams()
+		s.direct.close()
 		s.etcd.Close()
 		_ = s.lock.Close()
 	})

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,4 +144,42 @@ func TestCloseWhileWatched(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-watched)
+}
+
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	srv := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{KV: srv.Direct()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	key := meta.Key{Slot: slot, Field: "a"}
+	v, err := s.Apply(t.Context(), slot, []meta.If{{Field: "a", Absent: true}}, []meta.Set{{Field: "a", Value: []byte("1")}})
+	require.NoError(t, err)
+	for _, by := range []*etcd.Store{s, open(t, srv.URL())} {
+		recs, err := by.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, []byte("1"), recs[0].Value)
+		require.Equal(t, v, recs[0].Version)
+		_, err = by.Apply(t.Context(), slot, []meta.If{{Field: "a", Absent: true}}, []meta.Set{{Field: "a"}})
+		require.ErrorIs(t, err, meta.ErrConflict)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Get(ctx, key)
+	require.ErrorIs(t, err, context.Canceled)
+
+	var wg sync.WaitGroup // calls under way when the server ends
+	for range 8 {
+		wg.Go(func() {
+			for err := error(nil); err == nil; {
+				_, err = s.Apply(t.Context(), slot, nil, []meta.Set{{Field: "b", Value: []byte("2")}})
+			}
+		})
+	}
+	require.NoError(t, srv.Close())
+	wg.Wait()
+	_, err = s.Get(t.Context(), key)
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	_, err = s.Apply(t.Context(), slot, nil, []meta.Set{{Field: "a"}})
+	require.ErrorIs(t, err, meta.ErrUnavailable)
 }
