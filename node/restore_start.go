@@ -40,6 +40,13 @@ func (n *Node) startRestorer(_, _ context.Context) error {
 // that may have lost them.
 func (n *Node) announceAgain(ctx context.Context) error {
 	n.registry.forget()
+	// Before what is kept is listed: a publish that ends meanwhile is in one or
+	// the other.
+	if a := n.staging.Load(); a != nil {
+		if err := a.Renew(ctx); err != nil {
+			return err
+		}
+	}
 	sets, err := n.cache.Sets(ctx)
 	if err != nil {
 		return fmt.Errorf("list what is held here: %w", err)

@@ -2,6 +2,8 @@ package staging
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -43,9 +45,21 @@ func (r *rollingSet) take(ctx context.Context) (set chunk.SetID, done func(), er
 	}
 	r.mu.Lock()
 	r.set, r.left = set, setObjects
+	set = r.useLocked()
 	r.mu.Unlock()
-	set, _ = r.current()
 	return set, func() { r.done(set) }, nil
+}
+
+// renew ends the set, for a store that may have lost its record: the next
+// publish begins another one. It returns those that publishes under way are in,
+// to be announced again; one that is just being announced counts.
+func (r *rollingSet) renew() []chunk.SetID {
+	r.make.Lock()
+	defer r.make.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = 0
+	return slices.Collect(maps.Keys(r.users))
 }
 
 func (r *rollingSet) current() (chunk.SetID, bool) {
@@ -54,12 +68,17 @@ func (r *rollingSet) current() (chunk.SetID, bool) {
 	if r.left == 0 {
 		return chunk.SetID{}, false
 	}
+	return r.useLocked(), true
+}
+
+// useLocked takes the set for one object; mu is held, and some are left.
+func (r *rollingSet) useLocked() chunk.SetID {
 	r.left--
 	if r.users == nil {
 		r.users = map[chunk.SetID]int{}
 	}
 	r.users[r.set]++
-	return r.set, true
+	return r.set
 }
 
 func (r *rollingSet) done(set chunk.SetID) {
