@@ -107,28 +107,40 @@ func TestAnotherNodePublishesAgainAndTheFirstOneLeaves(t *testing.T) {
 	require.Equal(t, two, digest(t, c.path("d/f")))
 }
 
-// W3
-func TestWritersThatAreKilledLeaveWhatTheyWrote(t *testing.T) {
+// C3
+func TestASignalThatEndsAWriterChangesNothing(t *testing.T) {
 	t.Parallel()
+	if os.Getenv(plainEnv) != "" {
+		return
+	}
 	p := newPair(t)
 	a, b := p.mkdir(t, "d")
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
-		path := "/" + sig.String()
-		r := launch(t, exec.Command("dd", "if=/dev/zero", "of="+a+path, "bs=64K", "count=100000", "status=none"))
-		eventually(t, 10*time.Second, "something written", func() bool {
-			info, err := os.Stat(a + path)
-			return err == nil && info.Size() > 1<<20
-		})
-		r.signal(sig)
-		require.True(t, r.wait(20*time.Second), "the writer does not end")
-		eventually(t, 20*time.Second, "what was written, on the other node", func() bool {
-			here, err := os.Stat(a + path)
-			require.NoError(t, err)
-			there, err := os.Stat(b + path)
-			return err == nil && here.Size() == there.Size()
-		})
-		require.Equal(t, digest(t, a+path), digest(t, b+path))
+	was := writeFile(t, p.src+"/was", 3*smallBlock, 1)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGTERM} {
+		for _, name := range []string{"old", "new"} {
+			path := "/" + name + " " + sig.String()
+			if name == "old" {
+				must(t, "cp", p.src+"/was", a+path)
+			}
+			r := launch(t, exec.Command("sh", "-c", `exec head -c 6000000000 /dev/zero >"$1"`, "sh", a+path))
+			eventually(t, 10*time.Second, "something written", func() bool {
+				info, err := os.Stat(a + path)
+				return err == nil && info.Size() > 1<<20
+			})
+			r.signal(sig)
+			require.True(t, r.wait(20*time.Second), "the writer does not end")
+			for _, dir := range []string{a, b} {
+				if name == "new" {
+					eventually(t, 10*time.Second, "no such name", func() bool { return absent(t, dir+path) })
+				} else {
+					eventually(t, 10*time.Second, "what was there before at "+dir+path, func() bool { return digest(t, dir+path) == was })
+				}
+			}
+		}
 	}
+	require.Len(t, p.na.unpublished(), 6)
+	p.na.must("recover", "--all", "--unclosed")
+	require.Len(t, strings.Fields(must(t, "sh", "-c", `ls -A "$1" | tr ' ' _`, "sh", b)), 6)
 	p.healthy(t)
 }
 

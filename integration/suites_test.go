@@ -73,8 +73,12 @@ func TestPjdfstest(t *testing.T) {
 
 func TestFsx(t *testing.T) {
 	t.Parallel()
-	fsx(t, 10_000, uint64(time.Now().UnixNano()), "auto")
-	fsx(t, 5_000, uint64(time.Now().UnixNano()), "off")
+	for _, mode := range passthroughModes {
+		t.Run("passthrough="+mode, func(t *testing.T) {
+			t.Parallel()
+			fsx(t, 5_000, uint64(time.Now().UnixNano()), mode)
+		})
+	}
 }
 
 // fsx does a number of random operations on one file. It prints its seed; with

@@ -164,7 +164,7 @@ func TestGitAndSqliteAreReported(t *testing.T) {
 	p := newPair(t)
 	git := `export GIT_CONFIG_NOSYSTEM=1 HOME=` + p.src + `; git config --global user.name x; git config --global user.email x@x; `
 	for _, tool := range []struct{ name, script string }{
-		{"git init, add, commit", git + `git init -q r; cd r; for i in $(seq 20); do seq $i >f$i; done; git add .; git commit -qm one; seq 9 >f3; git commit -qam two; git gc -q`},
+		{"git init, add, commit", git + `git init -q r; cd r; for i in $(seq 5); do seq $i >f$i; done; git add .; git commit -qm one; seq 9 >f3; git commit -qam two; git gc -q`},
 		{"git clone, fsck", git + `git init -q o; (cd o; seq 99 >f; git add f; git commit -qm one); git clone -q --no-hardlinks o c; cd c; git fsck --strict; git status --porcelain`},
 		{"git clone of a local path", git + `git init -q o; (cd o; seq 99 >f; git add f; git commit -qm one); git clone -q o c`},
 		{"sqlite3, journal_mode=delete", sqlite("delete")},
