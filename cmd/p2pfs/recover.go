@@ -17,7 +17,8 @@ import (
 )
 
 const recoverHelp = `Show the files that were written on this machine and are not published: closed
-while the store was out of reach, or overtaken by another node, or left by a crash.
+while the store was out of reach, or overtaken by another node, or left by a crash
+or by a writer that was killed.
 Their bytes stay on this machine's disk until they are published or discarded.
 
 With PATH or --all, publish them: under their own names, or with --to under
@@ -31,7 +32,8 @@ the list shows says which.
 
 States:
   closed      closed, and its publish failed: the reason is shown
-  open        the node ended while the file was being written
+  open        the node ended, or a signal killed the writer, while the file was
+              being written
   unknown     the node ended while the file was being published, and the store
               cannot be asked yet whether it was
   unreadable  nobody knows its name any more: publish it with --to
