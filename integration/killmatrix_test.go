@@ -68,8 +68,8 @@ func (m *killMatrix) run(stride int) {
 			break
 		}
 	}
-	t.Logf("%s, the %s killed at %d of %d steps; %d times the new file was there, else what was before; the steps:\n  %s",
-		m.p.name, m.victim, m.points, len(m.steps), m.whole, strings.Join(m.steps, "\n  "))
+	t.Logf("report: %s: the %s killed at %d of %d steps; %d times the new file was there, else what was before", m.p.name, m.victim, m.points, len(m.steps), m.whole)
+	t.Logf("the steps:\n  %s", strings.Join(m.steps, "\n  "))
 	require.GreaterOrEqual(t, m.points, 10/stride, "the fault came nowhere: %q", m.steps)
 	if len(m.wrong) > 0 {
 		t.Fatalf("%d times it was not as it must be:\n%s", len(m.wrong), strings.Join(m.wrong, "\n"))
@@ -276,7 +276,7 @@ func (m *killMatrix) left(name string) (ids []string) {
 func TestKilledAtEveryStepOfAPublish(t *testing.T) {
 	t.Parallel()
 	for _, p := range publishings {
-		for _, victim := range []string{victimDaemon, victimPeer} {
+		for _, victim := range []string{victimDaemon, victimWriter, victimPeer} {
 			if victim == victimPeer && !p.held {
 				continue // it has no part in it
 			}

@@ -43,13 +43,14 @@ type lookPlan struct {
 
 func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 	rnd := rand.New(rand.NewPCG(s.Seed, 2))
-	unreadable := 1
-	if rnd.IntN(8) > 0 {
-		unreadable = 0 // each costs the bound of a read without progress
+	unreadable := 0
+	if rnd.IntN(40) == 0 { // each costs the bound of a read without progress
+		unreadable = 1
 	}
+	unsettled := r.model.Unsettled()
 	var all []*lookPlan
 	for _, n := range r.nodes {
-		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode == 1 || rnd.IntN(2) == 0, collect: s.Mode == 1 && r.model.Quiet()}
+		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode == 1 || len(unsettled) > 0 || rnd.IntN(3) == 0, collect: s.Mode == 1 && r.model.Quiet()}
 		all = append(all, p)
 		if !r.model.Up.Has(n.self) {
 			continue
@@ -71,7 +72,7 @@ func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 				unreadable--
 				p.whole[path] = true
 			}
-			if ok && e != nil && e.Kind == oracle.File && connected && rnd.IntN(100) < 4 {
+			if slices.Contains(unsettled, path) || ok && e != nil && e.Kind == oracle.File && connected && rnd.IntN(100) < 3 {
 				p.stat = append(p.stat, path)
 			}
 		}

@@ -187,7 +187,7 @@ func TestWhatWasPublishedIsThereWhenAnotherNodeIsTold(t *testing.T) {
 	var took []time.Duration
 	require.NoError(t, json.Unmarshal(wrote.out, &took))
 	require.Len(t, took, publishRounds)
-	t.Logf("%d rounds in %v: a round took %v in the middle, %v at the 99th of 100, %v at most", publishRounds, time.Since(began).Round(time.Millisecond),
+	t.Logf("report: %d rounds in %v: a round took %v in the middle, %v at the 99th of 100, %v at most", publishRounds, time.Since(began).Round(time.Millisecond),
 		quantile(took, 0.5), quantile(took, 0.99), quantile(took, 1))
 	var seen roundsSeen
 	require.NoError(t, json.Unmarshal(read.out, &seen))

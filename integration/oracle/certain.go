@@ -67,6 +67,28 @@ func (m *Model) Paths() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// Unsettled returns the files whose keepers are not known: a copy was given up
+// for one of several.
+func (m *Model) Unsettled() (paths []string) {
+	for _, p := range m.Paths() {
+		var first *Entry
+		for _, w := range m.worlds {
+			e := w.names[p]
+			if e == nil || e.Kind != File {
+				continue
+			}
+			if first == nil {
+				first = e
+			}
+			if e.Keepers != first.Keepers {
+				paths = append(paths, p)
+				break
+			}
+		}
+	}
+	return paths
+}
+
 // Leftovers returns the paths of a node's unpublished files, in order.
 func (m *Model) Leftovers(n Node) []string {
 	all := map[string]bool{}
