@@ -273,6 +273,7 @@ func (m *killMatrix) left(name string) (ids []string) {
 	return ids
 }
 
+// W4 W10 C1 C2 C3
 func TestKilledAtEveryStepOfAPublish(t *testing.T) {
 	t.Parallel()
 	for _, p := range publishings {

@@ -30,6 +30,8 @@ type oracleRun struct {
 	byID  map[string]oracle.Node // of running nodes
 	model *oracle.Model
 
+	sources map[string]string // digests of the registered files
+
 	steps  []oracle.Step // done so far
 	said   string        // by the last command
 	stale  time.Duration // most that a stat was behind
@@ -50,7 +52,7 @@ func newOracleRun(t *testing.T) *oracleRun {
 	t.Helper()
 	r := &oracleRun{
 		t: t, c: newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure", "--meta-timeout=3s"), lab: newNetlab(t, oracle.Size),
-		byID: map[string]oracle.Node{}, model: oracle.NewModel(),
+		byID: map[string]oracle.Node{}, sources: map[string]string{}, model: oracle.NewModel(),
 		counts: map[oracle.Kind]int{}, took: map[oracle.Kind]time.Duration{}, fails: map[oracle.Kind]int{},
 	}
 	r.store = &netStore{t: t, host: r.lab.stored, dir: filepath.Join(r.c.dir, "etcd")}
@@ -211,6 +213,7 @@ func (r *oracleRun) commanded(res result) oracle.Result {
 func (r *oracleRun) register(n *oracleNode, s oracle.Step) oracle.Result {
 	src := r.c.src(fmt.Sprintf("%d-%s", len(r.steps), n.name))
 	require.NoError(r.t, os.WriteFile(src, s.Bytes(), 0o644))
+	r.sources[src] = oracle.NewData(s.Bytes()).Sum
 	args := []string{"register", src, n.path(s.Path)}
 	if s.Do == oracle.Replace {
 		args = append(args, "--replace")

@@ -32,6 +32,7 @@ const enough = 1000
 // What four nodes show, whatever happens to them, is what SEMANTICS.md allows.
 // P2PFS_ORACLE_STEPS, _SEED, _WITHOUT (kinds, by commas) and _REPLAY (a file of
 // steps) say which steps.
+// R1 R3 W1 W2 W4 W5 W6 W7 W10 W12 N1 N2 N3 N4 N5 N6 N7 A1 A3 K1 K2 K3 K4 K5 O1 O2 O3 O4 C1 C2
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	seed := envNumber(t, "P2PFS_ORACLE_SEED", 1)
@@ -62,6 +63,9 @@ func TestOracle(t *testing.T) {
 		if err := r.do(s); err != nil {
 			r.report(seed, err)
 		}
+	}
+	for path, sum := range r.sources {
+		require.Equal(t, sum, hexOf(content(t, path)), "%s was registered, and is not what it was (K5)", path)
 	}
 	t.Logf("report: seed %d, %d steps in %v, at most %d worlds, a stat elsewhere at most %v behind: %s",
 		seed, steps, time.Since(began).Round(time.Second), most, r.stale.Round(time.Millisecond), r.summary())
