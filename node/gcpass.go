@@ -41,6 +41,7 @@ func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool
 	p := &pass{node: n, grace: grace, dryRun: dryRun, reply: &nodepb.CollectReply{}, sets: map[chunk.SetID]bool{},
 		keepers: map[chunk.SetID][]meta.ProviderInfo{},
 	}
+	p.reply.Held = n.heldCount()
 	if why := n.collection.holding(); why != "" {
 		p.reply.Note = why
 		return p.reply, nil
@@ -130,7 +131,7 @@ func (p *pass) run(ctx context.Context) error {
 // each calls fn with all that this node keeps.
 func (p *pass) each(ctx context.Context, fn func(candidate)) error {
 	return p.node.cache.Objects(ctx, func(i cache.Info) bool {
-		if (i.Keeper || i.InPlace) && !p.node.collection.isDismissed(i.Object.ID) {
+		if (i.Keeper || i.InPlace) && !p.node.collection.isDismissed(i.Object.ID) && !p.node.restorer.guard.held.has(i.Object.ID) {
 			c := candidate{info: i}
 
 			fn(c)

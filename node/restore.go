@@ -72,8 +72,12 @@ type restorer struct {
 	awaited  []chunk.NodeID
 	restored time.Time
 
-	mu   sync.Mutex
-	last restoration
+	guard keepGuard
+
+	mu     sync.Mutex
+	last   restoration
+	round  int              // restorations that were begun
+	strays []chunk.ObjectID // kept here, and a name of theirs is gone
 }
 
 // heldObjects is what the restorer needs of the cache.
@@ -107,6 +111,9 @@ func (r *restorer) report() (restoration, bool) {
 // begin decides, at the start, whether the journal has to be offered: until
 // that is done the store does not count.
 func (r *restorer) begin() error {
+	if err := r.beginGuard(); err != nil {
+		return err
+	}
 	info, ok := r.catalog.Joined()
 	if !ok {
 		return nil
@@ -154,6 +161,7 @@ func (r *restorer) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { r.watch(ctx) })
 	wg.Go(func() { r.follow(ctx) })
+	wg.Go(func() { r.guardKept(ctx) })
 	if r.catalog.Held() {
 		r.restore(ctx, "this node was away when the store was lost", 0, false)
 	}
@@ -264,8 +272,11 @@ func (r *restorer) rolledBack(ctx context.Context, n int) bool {
 // the store turns out to be another one. A store that is behind goes on in a new
 // epoch: the versions that it gives out now were given out before.
 func (r *restorer) restore(ctx context.Context, why string, settle time.Duration, behind bool) {
+	r.mu.Lock()
+	r.round++
 	r.catalog.Hold()
 	r.hold(heldWhy)
+	r.mu.Unlock()
 	r.log.Warn("bringing back what the metadata store lost", "why", why)
 	r.awaited = r.roll()
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
@@ -279,6 +290,7 @@ func (r *restorer) restore(ctx context.Context, why string, settle time.Duration
 			r.forget()
 			r.catalog.Release()
 			r.restored = time.Now()
+			wake(r.guard.soon)
 			r.await(ctx)
 			done, _ := r.report()
 			r.log.Info("what the metadata store lost is back", "names", done.Names, "known", done.Known, "removed since", done.Gone,
@@ -395,7 +407,7 @@ func (r *restorer) await(ctx context.Context) {
 		}
 	}
 	r.restored, r.awaited = time.Time{}, nil
-	r.release()
+	wake(r.guard.settled) // holdNameless releases
 }
 
 func (r *restorer) touch() {

@@ -85,6 +85,7 @@ func (r *restorer) compareName(ctx context.Context, at meta.Place) error {
 		return err
 	}
 	r.compare(at.Dir, s, own)
+	r.findStrays(ctx)
 	return nil
 }
 
@@ -92,6 +93,9 @@ func (r *restorer) compareName(ctx context.Context, at meta.Place) error {
 // is behind.
 func (r *restorer) compare(dir meta.InodeID, s meta.Survey, own meta.Offer) bool {
 	now, there := s.Names[own.Name]
+	if s.Version != 0 && now.Entry.Object.ID != own.Entry.Object.ID {
+		r.moved(own.Entry.Object)
+	}
 	switch {
 	case own.Origin.Epoch == s.Epoch && s.Version < own.Origin.Version, there && r.catalog.Later(own.Origin, now.Origin):
 		return false
@@ -152,6 +156,7 @@ func (r *restorer) lookAll(ctx context.Context) error {
 			return err
 		}
 	}
+	r.findStrays(ctx)
 	return nil
 }
 

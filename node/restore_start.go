@@ -32,6 +32,10 @@ func (n *Node) startRestorer(_, _ context.Context) error {
 		roll:     n.recentNodes,
 		listed:   func(ctx context.Context, dir meta.InodeID) ([]meta.Entry, error) { return n.view.List(ctx, dir) },
 		changes:  make(chan meta.Place, changesMax),
+		guard: keepGuard{
+			place: n.lastPlace,
+			spare: func(id chunk.ObjectID) bool { return n.publishing(id) || n.collection.isDismissed(id) },
+		},
 	}
 	return n.restorer.begin()
 }

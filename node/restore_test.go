@@ -94,6 +94,10 @@ func (m *member) on(s meta.Slots, info meta.StoreInfo) {
 			return all, err
 		},
 		changes: make(chan meta.Place, changesMax),
+		guard: keepGuard{
+			place: func(cache.Info) meta.Place { return meta.Place{} },
+			spare: func(chunk.ObjectID) bool { return false },
+		},
 	}
 	require.NoError(m.t, m.r.begin())
 }

@@ -94,6 +94,9 @@ func (n *Node) warnings() []string {
 	if u := n.unpublished(); u != "" {
 		out = append(out, u)
 	}
+	if h := n.heldWarning(); h != "" {
+		out = append(out, h)
+	}
 	return out
 }
 

@@ -17,7 +17,9 @@ func (a *app) gcCommand() *cobra.Command {
 for any more: copies of files that were written here, and the service of files
 that were registered here. The registered files themselves are not touched. What
 somebody still has open, on any machine, stays until it is closed. The node does
-this by itself every few minutes; the command does not wait for that.
+this by itself every few minutes; the command does not wait for that. What has no
+name since the metadata store was lost, and was not removed as far as this node
+knows, is held: it stays.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs gc --dry-run`,
@@ -36,6 +38,7 @@ type collected struct {
 	FreedBytes int64  `json:"freed_bytes"`
 	Forgotten  int64  `json:"forgotten"`
 	Waiting    int64  `json:"waiting"`
+	Held       int64  `json:"held,omitempty"`
 	Note       string `json:"note,omitempty"`
 }
 
@@ -48,7 +51,7 @@ func (a *app) gc(ctx context.Context, dryRun bool) error {
 		if a.json {
 			return a.printJSON(collected{
 				DryRun: dryRun, Checked: r.GetChecked(), Removed: r.GetRemoved(), FreedBytes: r.GetFreedBytes(),
-				Forgotten: r.GetForgotten(), Waiting: r.GetWaiting(), Note: r.GetNote(),
+				Forgotten: r.GetForgotten(), Waiting: r.GetWaiting(), Held: r.GetHeld(), Note: r.GetNote(),
 			})
 		}
 		removed, forgotten := "removed", "no longer served"
@@ -57,6 +60,9 @@ func (a *app) gc(ctx context.Context, dryRun bool) error {
 		}
 		err = a.printf("%s kept here: %d %s (%s), %d registered %s, %d without a name but in use\n",
 			plural(r.GetChecked(), "object"), r.GetRemoved(), removed, formatSize(r.GetFreedBytes()), r.GetForgotten(), forgotten, r.GetWaiting())
+		if err == nil && r.GetHeld() > 0 {
+			err = a.printf("%s without a name held after a restoration\n", plural(r.GetHeld(), "object"))
+		}
 		if err == nil && r.GetNote() != "" {
 			err = a.printf("nothing was looked at: %s\n", r.GetNote())
 		}

@@ -152,7 +152,7 @@ func (j *Journal) prepare(db *bolt.DB) error {
 		return err
 	}
 	return db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{bucketState, bucketEpochs, bucketNames, bucketDirs, bucketSelf} {
+		for _, name := range [][]byte{bucketState, bucketEpochs, bucketNames, bucketDirs, bucketSelf, bucketEnded, bucketHeld} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}

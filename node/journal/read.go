@@ -205,9 +205,7 @@ func (j *Journal) SetOffered(e meta.Epoch) error { return j.put(keyOffered, e[:]
 // that is not known. By this machine's clock.
 func (j *Journal) Touched() (at time.Time, ok bool) {
 	_ = j.view(func(tx *bolt.Tx, _ map[uint64]meta.Epoch) error {
-		if v := tx.Bucket(bucketState).Get(keyTouched); len(v) == 8 {
-			at, ok = time.Unix(int64(binary.LittleEndian.Uint64(v)), 0), true
-		}
+		at, ok = unixTime(tx.Bucket(bucketState).Get(keyTouched))
 		return nil
 	})
 	return at, ok
@@ -225,13 +223,20 @@ func (j *Journal) put(key, value []byte) error {
 // cleanBatch is how many names one transaction of Clean looks at.
 const cleanBatch = 50_000
 
-// Clean removes tombstones written before a time.
+// Clean removes tombstones written before a time, and what ended before it.
 func (j *Journal) Clean(before time.Time) error {
+	if err := j.clean(bucketEnded, before, cleanEnded); err != nil {
+		return err
+	}
+	return j.clean(bucketNames, before, cleanSome)
+}
+
+func (j *Journal) clean(bucket []byte, before time.Time, some func(b *bolt.Bucket, from []byte, before int64) ([]byte, error)) error {
 	var from []byte
 	for {
 		err := j.guard(func() error {
 			return j.db.Update(func(tx *bolt.Tx) (err error) {
-				from, err = cleanSome(tx.Bucket(bucketNames), from, before.Unix())
+				from, err = some(tx.Bucket(bucket), from, before.Unix())
 				return err
 			})
 		})

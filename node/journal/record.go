@@ -129,3 +129,11 @@ func nameKey(dir meta.InodeID, name string) []byte {
 }
 
 func seconds(t time.Time) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(t.Unix())) }
+
+// unixTime reads what seconds wrote.
+func unixTime(b []byte) (at time.Time, ok bool) {
+	if len(b) != 8 {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(binary.LittleEndian.Uint64(b)), 0), true
+}

@@ -6,6 +6,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -18,6 +19,7 @@ type change struct {
 	way    *meta.Entry   // of dir: its name in parent
 	parent meta.InodeID
 	into   meta.InodeID // dir's names belong into this one from now on
+	told   bool         // by the store: others may have done it, at any time
 }
 
 // names returns how many names it is about.
@@ -28,13 +30,13 @@ func (j *Journal) Changed(dir meta.InodeID, at meta.Origin, sets []meta.Set) {
 	j.add(change{dir: dir, at: at, sets: sets})
 }
 
-// Wrote notes an entry that this node wrote, with its Version, in an epoch.
+// Wrote notes an entry as the store has it, with its Version, in an epoch.
 func (j *Journal) Wrote(dir meta.InodeID, epoch meta.Epoch, e meta.Entry) error {
 	b, err := meta.MarshalEntry(e, nil)
 	if err != nil {
 		return err
 	}
-	j.Changed(dir, meta.Origin{Epoch: epoch, Version: e.Version}, []meta.Set{{Field: e.Name, Value: b}})
+	j.add(change{dir: dir, at: meta.Origin{Epoch: epoch, Version: e.Version}, sets: []meta.Set{{Field: e.Name, Value: b}}, told: true})
 	return nil
 }
 
@@ -155,15 +157,15 @@ func (j *Journal) Flush() error {
 
 // batchWriter is one transaction.
 type batchWriter struct {
-	j                        *Journal
-	epochs, names, dirs, own *bolt.Bucket
-	now                      int64
+	j                               *Journal
+	epochs, names, dirs, own, ended *bolt.Bucket
+	now                             int64
 }
 
 func (j *Journal) write(tx *bolt.Tx, batch []change) error {
 	w := &batchWriter{
 		j: j, epochs: tx.Bucket(bucketEpochs), names: tx.Bucket(bucketNames),
-		dirs: tx.Bucket(bucketDirs), own: tx.Bucket(bucketSelf), now: time.Now().Unix(),
+		dirs: tx.Bucket(bucketDirs), own: tx.Bucket(bucketSelf), ended: tx.Bucket(bucketEnded), now: time.Now().Unix(),
 	}
 	for i := range batch {
 		if err := w.change(&batch[i]); err != nil {
@@ -204,7 +206,9 @@ func (w *batchWriter) change(c *change) error {
 	if err != nil {
 		return err
 	}
-	w.j.noteRecent(c.dir, c.at)
+	if !c.told || c.at.Epoch == w.j.recentOf {
+		w.j.noteRecent(c.dir, c.at)
+	}
 	// What is written goes first: a directory that is renamed has its new
 	// name before it loses the old one.
 	for _, removed := range []bool{false, true} {
@@ -232,16 +236,23 @@ func (w *batchWriter) set(dir meta.InodeID, r record, s meta.Set) error {
 		r.kind, r.entry = kindEntry, s.Value
 	}
 	key := nameKey(dir, s.Field)
-	if old := w.names.Get(key); old != nil {
-		if was, err := decodeRecord(old); err == nil && r.before(was) {
-			return nil // two changes of one name came in the wrong order
+	was, wasErr := decodeRecord(w.names.Get(key))
+	if wasErr == nil && r.before(was) {
+		return nil // two changes of one name came in the wrong order
+	}
+	var e meta.Entry
+	if r.kind == kindEntry {
+		var err error
+		if e, err = unmarshalEntry(s.Field, s.Value, 0); err != nil {
+			return err
+		}
+	}
+	if wasErr == nil {
+		if err := w.ends(s.Field, was, e.Object.ID); err != nil {
+			return err
 		}
 	}
 	if r.kind == kindEntry {
-		e, err := unmarshalEntry(s.Field, s.Value, 0)
-		if err != nil {
-			return err
-		}
 		if e.Kind == meta.KindDir {
 			v := way{epoch: r.epoch, version: r.version, parent: dir, name: s.Field, entry: s.Value}
 			if err := w.putWay(e.Inode, v); err != nil {
@@ -260,7 +271,7 @@ func (w *batchWriter) self(dir meta.InodeID, value []byte) error {
 			return w.own.Put(dirKey(dir), value)
 		}
 	}
-	return w.drop(dir, func(string, record) error { return nil })
+	return w.drop(dir, func(name string, r record) error { return w.ends(name, r, chunk.ObjectID{}) })
 }
 
 // drop takes a directory out, and tells each name that it held.
@@ -294,7 +305,7 @@ func (w *batchWriter) move(from, into meta.InodeID) error {
 	return w.drop(from, func(name string, r record) error {
 		key := nameKey(into, name)
 		if was, err := decodeRecord(w.names.Get(key)); err == nil && r.before(was) {
-			return nil
+			return w.ends(name, r, chunk.ObjectID{})
 		}
 		return w.names.Put(key, r.encode())
 	})
@@ -328,6 +339,9 @@ func (w *batchWriter) forget(c *change) error {
 		was, err := decodeRecord(w.names.Get(key))
 		if err != nil || w.j.byNumber[was.epoch] != c.forget[i].Epoch || was.version != c.forget[i].Version {
 			continue
+		}
+		if err := w.ends(s.Field, was, chunk.ObjectID{}); err != nil {
+			return err
 		}
 		if err := w.names.Delete(key); err != nil {
 			return err

@@ -1038,6 +1038,7 @@ type CollectReply struct {
 	Forgotten     int64                  `protobuf:"varint,4,opt,name=forgotten,proto3" json:"forgotten,omitempty"`                     // registered files no longer served
 	Waiting       int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`                         // without a name, but in use
 	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`                                // why some could not be decided on
+	Held          int64                  `protobuf:"varint,7,opt,name=held,proto3" json:"held,omitempty"`                               // without a name since the store was lost: they stay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,6 +1113,13 @@ func (x *CollectReply) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *CollectReply) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
 }
 
 type UnmountRequest struct {
@@ -2341,7 +2349,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +
 	"\x0eCollectRequest\x12\x17\n" +
-	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xaf\x01\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xc3\x01\n" +
 	"\fCollectReply\x12\x18\n" +
 	"\achecked\x18\x01 \x01(\x03R\achecked\x12\x18\n" +
 	"\aremoved\x18\x02 \x01(\x03R\aremoved\x12\x1f\n" +
@@ -2349,7 +2357,8 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"freedBytes\x12\x1c\n" +
 	"\tforgotten\x18\x04 \x01(\x03R\tforgotten\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\x03R\awaiting\x12\x12\n" +
-	"\x04note\x18\x06 \x01(\tR\x04note\":\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\x12\x12\n" +
+	"\x04held\x18\a \x01(\x03R\x04held\":\n" +
 	"\x0eUnmountRequest\x12\x14\n" +
 	"\x05force\x18\x01 \x01(\bR\x05force\x12\x12\n" +
 	"\x04lazy\x18\x02 \x01(\bR\x04lazy\"\x0e\n" +
