@@ -17,3 +17,5 @@ func TestLongFsxOf50000Operations(t *testing.T) {
 }
 
 func TestLongStressNGForAMinute(t *testing.T) { stressNG(t, time.Minute) }
+
+func TestLongANameIsReplaced2000Times(t *testing.T) { replaceUnderReaders(t, 2000) }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const suiteLimit = 10 * time.Minute
+const suiteLimit = 20 * time.Minute
 
 // Suites that others wrote, on a mount of two nodes with small blocks. On an
 // ordinary disk (see plainEnv) all of each passes.
