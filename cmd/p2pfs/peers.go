@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,8 +79,8 @@ func (a *app) peers(ctx context.Context, all bool) error {
 }
 
 func (a *app) printPeers(peers []peerJSON) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tNODE\tZONE\tADDRESS\tSTATE\tRECEIVED FROM\tSENT TO")
+	var t table
+	t.row("NAME", "NODE", "ZONE", "ADDRESS", "STATE", "RECEIVED FROM", "SENT TO")
 	for _, p := range peers {
 		state := "alive"
 		switch {
@@ -95,8 +93,8 @@ func (a *app) printPeers(peers []peerJSON) error {
 		if p.Self {
 			received, sent = "-", "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orDash(p.Name), shortID(p.Node), orDash(p.Zone),
+		t.row(orDash(p.Name), shortID(p.Node), orDash(p.Zone),
 			addresses(p.Addrs), state, received, sent)
 	}
-	return w.Flush()
+	return t.print(a.out)
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -219,26 +217,11 @@ func (a *app) printRecovered(req *nodepb.RecoverRequest, files []unpublishedJSON
 	return nil
 }
 
-// printUnpublished prints a table. A name may hold bytes that text/tabwriter
-// takes for its own.
 func (a *app) printUnpublished(files []unpublishedJSON) error {
-	rows := [][]string{{"ID", "PATH", "SIZE", "WHEN", "STATE", "WHY"}}
+	var t table
+	t.row("ID", "PATH", "SIZE", "WHEN", "STATE", "WHY")
 	for _, f := range files {
-		rows = append(rows, []string{f.ID, a.shown(f.raw), formatSize(f.Size), orDash(f.When), f.State, f.Reason})
+		t.row(f.ID, a.shown(f.raw), formatSize(f.Size), orDash(f.When), f.State, f.Reason)
 	}
-	widths := make([]int, len(rows[0])-1)
-	for _, r := range rows {
-		for i := range widths {
-			widths[i] = max(widths[i], utf8.RuneCountInString(r[i]))
-		}
-	}
-	for _, r := range rows {
-		for i, w := range widths {
-			r[i] += strings.Repeat(" ", w-utf8.RuneCountInString(r[i])+2)
-		}
-		if err := a.printf("%s\n", strings.Join(r, "")); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.print(a.out)
 }

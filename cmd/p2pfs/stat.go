@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,8 +101,8 @@ func (a *app) stat(ctx context.Context, name string) error {
 
 func (a *app) printStat(path string, r *nodepb.StatReply) error {
 	it := r.GetItem()
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	row := func(key, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", key, fmt.Sprintf(format, args...)) }
+	var t table
+	row := t.pair
 	row("path", "%s", a.shown(path))
 	row("kind", "%s", it.GetKind())
 	row("mode", "%s, owner %s, group %s", modeString(it), userName(it.GetUid()), groupName(it.GetGid()))
@@ -125,7 +124,7 @@ func (a *app) printStat(path string, r *nodepb.StatReply) error {
 			row("source", "%s%s", a.shown(string(r.GetSource())), sourceNote(it.GetSource()))
 		}
 	}
-	if err := w.Flush(); err != nil {
+	if err := t.print(a.out); err != nil {
 		return err
 	}
 	if r.GetError() != "" {
@@ -151,8 +150,11 @@ func sourceNote(state string) string {
 }
 
 func (a *app) printProviders(r *nodepb.StatReply) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nHELD BY\tNODE\tHOLDS\tROLE\tSTATE\tADDRESS\n")
+	if err := a.printf("\n"); err != nil {
+		return err
+	}
+	var t table
+	t.row("HELD BY", "NODE", "HOLDS", "ROLE", "STATE", "ADDRESS")
 	for _, p := range r.GetProviders() {
 		role, state := "provider", "alive"
 		if p.GetKeeper() {
@@ -164,10 +166,10 @@ func (a *app) printProviders(r *nodepb.StatReply) error {
 		if p.GetSelf() {
 			state = "this node"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", orDash(p.GetName()), shortID(p.GetNode()), percent(p.GetBlocks(), r.GetBlocks()),
+		t.row(orDash(p.GetName()), shortID(p.GetNode()), percent(p.GetBlocks(), r.GetBlocks()),
 			role, state, addresses(p.GetAddrs()))
 	}
-	return w.Flush()
+	return t.print(a.out)
 }
 
 // percent rounds down, so that 100% means all.

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,8 +165,8 @@ func (a *app) status(ctx context.Context) error {
 }
 
 func (a *app) printStatus(s statusJSON) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	row := func(key, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", key, fmt.Sprintf(format, args...)) }
+	var t table
+	row := t.pair
 	row("node", "%s (%s)", s.Node.Name, s.Node.ID)
 	row("running", "since %s, pid %d, version %s", s.Node.Started, s.Node.PID, orDash(s.Node.Version))
 	if s.Node.Zone != "" {
@@ -215,7 +213,7 @@ func (a *app) printStatus(s statusJSON) error {
 	for _, warning := range s.Warnings {
 		row("warning", "%s", warning)
 	}
-	return w.Flush()
+	return t.print(a.out)
 }
 
 // reason adds why, if it is known.
