@@ -18,6 +18,9 @@ func (c *Cache) loadFile(r *root, id chunk.ObjectID, want *chunk.Object) (*file,
 	f, err := c.readFile(r, id)
 	if err == nil && want != nil && !sameBytes(f.obj, *want) {
 		f.closeFiles()
+		if f.head.kept { // what is asked for is not what is kept
+			return nil, fmt.Errorf("open object %s: %d bytes in blocks of %d are kept here, %d in blocks of %d asked for: %w", id.Short(), f.obj.Size, f.obj.BlockSize, want.Size, want.BlockSize, chunk.ErrCorrupt)
+		}
 		err = fmt.Errorf("%w: of another object", errMap)
 	}
 	if err == nil {
@@ -27,8 +30,7 @@ func (c *Cache) loadFile(r *root, id chunk.ObjectID, want *chunk.Object) (*file,
 	if !unbelievable(err) {
 		return nil, r.diskError("open file", id, err)
 	}
-	c.log.Warn("object file removed: it cannot be believed", "object", id, "root", r.dir, "err", err)
-	if err := r.unlink(id); err != nil {
+	if err := c.disbelieve(r, id, err); err != nil {
 		return nil, r.diskError("remove file", id, err)
 	}
 	return nil, fmt.Errorf("object %s: %w", id.Short(), errAbsent)

@@ -127,8 +127,7 @@ func (c *Cache) examine(ctx context.Context, e *entry) {
 	g, err := c.look(r, id)
 	bad := unbelievable(err)
 	if bad {
-		c.log.Warn("object file removed: it cannot be believed", "object", id, "root", r.dir, "err", err)
-		err = r.unlink(id)
+		err = c.disbelieve(r, id, err)
 	}
 	if err != nil {
 		c.log.Warn("object file not examined", "object", id, "root", r.dir, "err", err)

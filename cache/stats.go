@@ -22,6 +22,7 @@ type Stats struct {
 type RootStats struct {
 	Dir       string
 	UsedBytes int64
+	Aside     int    // files that may be kept and cannot be believed, in Dir/aside
 	FreeBytes int64  // that may still be written above the reserve; below 0: too many are
 	State     string // "ok" or "failing"
 	Error     string // of the disk, when failing
@@ -36,7 +37,7 @@ func (c *Cache) Stats() Stats {
 	}
 	s.StagedFiles, s.StagedBytes = c.staged.count(), c.staged.bytes.Load()
 	for _, r := range c.roots {
-		rs := RootStats{Dir: r.dir, UsedBytes: r.used.Load(), FreeBytes: r.askFree(), State: "ok"}
+		rs := RootStats{Dir: r.dir, UsedBytes: r.used.Load(), FreeBytes: r.askFree(), Aside: r.countAside(), State: "ok"}
 		if err := r.trouble(); err != nil {
 			rs.State, rs.Error = "failing", err.Error()
 		}

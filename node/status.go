@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"net/http"
 	"os"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -84,6 +85,9 @@ func (n *Node) warnings() []string {
 		out = append(out, "no kernel passthrough: "+ms.PassthroughReason)
 	}
 	for _, root := range n.cache.Stats().Roots {
+		if root.Aside > 0 {
+			out = append(out, fmt.Sprintf("%d files whose maps cannot be read, and which may be kept copies, are set aside in %s: copy what you know back to its name, and remove them", root.Aside, filepath.Join(root.Dir, "aside")))
+		}
 		if root.State != "ok" {
 			out = append(out, fmt.Sprintf("cache directory %s: %s", root.Dir, root.State))
 		}
