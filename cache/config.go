@@ -86,6 +86,15 @@ type Config struct {
 	Damaged func(o chunk.Object, why string)
 	// Evicted is told after an object has left to make room.
 	Evicted func(o chunk.Object)
+	// Short is told, again and again, that hardly any room is left, what
+	// could be evicted counted as room: of what is kept something may be
+	// needed no more. It does not block.
+	Short func()
+	// Relieve is asked before a write is refused for want of room. It returns
+	// true when kept objects have gone since it was called, so that the
+	// write is worth another try, and false when none will go soon, or ctx
+	// ends. No lock is held; it may take objects out of the cache.
+	Relieve func(ctx context.Context) bool
 
 	Log       *slog.Logger     // nil discards
 	Now       func() time.Time // nil: time.Now

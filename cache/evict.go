@@ -24,8 +24,12 @@ func (c *Cache) reserve(r *root, n int64) error {
 		}
 		if used > limit {
 			c.unreserve(r, n)
+			c.short()
 			return fmt.Errorf("%w: %d bytes are in use or kept open, of %d", chunk.ErrNoSpace, used-n, limit)
 		}
+	}
+	if limit := c.cfg.Size; limit > 0 {
+		c.lookAhead(used, limit)
 	}
 	if r.room(n) {
 		return nil
@@ -34,6 +38,7 @@ func (c *Cache) reserve(r *root, n int64) error {
 		return nil
 	}
 	c.unreserve(r, n)
+	c.short()
 	return fmt.Errorf("%w: the file system of %s is full up to its reserve", chunk.ErrNoSpace, r.dir)
 }
 

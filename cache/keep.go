@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -21,6 +22,28 @@ func (c *Cache) Keep(ctx context.Context, id chunk.ObjectID, keep bool) error {
 		}
 		return fmt.Errorf("give up object %s: %w: %s", id.Short(), ErrKept, r.path)
 	}
+	return c.keepCopy(ctx, id, keep)
+}
+
+// Loosen lets the cache's own copy of an object be evicted from now on, also
+// where the object is registered besides: it then stays what is kept. Nothing
+// there is no error.
+func (c *Cache) Loosen(ctx context.Context, id chunk.ObjectID) error {
+	c.mu.Lock()
+	e := c.entries[id]
+	loose := e == nil || e.known && e.busy == nil && !e.kept
+	c.mu.Unlock()
+	if loose {
+		return nil
+	}
+	if err := c.keepCopy(ctx, id, false); !errors.Is(err, chunk.ErrNotHeld) {
+		return err
+	}
+	return nil
+}
+
+// keepCopy is Keep for a copy in the cache.
+func (c *Cache) keepCopy(ctx context.Context, id chunk.ObjectID, keep bool) error {
 	e, f, err := c.acquire(ctx, id, nil)
 	if err != nil {
 		return fmt.Errorf("keep object %s: %w", id.Short(), err)

@@ -140,6 +140,12 @@ func (c *Cache) Drop(ctx context.Context, id chunk.ObjectID) (freed int64, err e
 	} else if ok {
 		return 0, fmt.Errorf("drop object %s: %w: %s", id.Short(), ErrKept, r.path)
 	}
+	return c.DropCopy(ctx, id)
+}
+
+// DropCopy is Drop for the cache's own copy of an object that may be registered
+// here besides, and then stays so.
+func (c *Cache) DropCopy(ctx context.Context, id chunk.ObjectID) (freed int64, err error) {
 	// Opened first: its facts, and so its set, are then known.
 	e, f, err := c.acquire(ctx, id, nil)
 	if errors.Is(err, chunk.ErrNotHeld) {

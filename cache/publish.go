@@ -52,7 +52,11 @@ const takeAtOnce = 4
 func (s *Staged) Publish(ctx context.Context, o chunk.Object) (Sealed, error) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
-	sealed, err := s.publishNow(ctx, o)
+	var sealed Sealed
+	err := s.c.withRoom(ctx, s.r, func() (err error) {
+		sealed, err = s.publishNow(ctx, o)
+		return err
+	})
 	if err != nil {
 		return Sealed{}, fmt.Errorf("publish staged file %x as object %s: %w", s.id, o.ID.Short(), stagedError(s.r, err))
 	}

@@ -111,10 +111,14 @@ func (c *Cache) makeStaged(ctx context.Context, id uint64, blockSize int64, base
 	if r == nil || !r.usable() {
 		r = c.chooseRoot()
 	}
-	s, err := c.createStaged(r, id, blockSize, src)
-	if errors.Is(err, unix.ENOSPC) && c.makeRoom(r, 1, true) > 0 {
+	var s *Staged
+	err := c.withRoom(ctx, r, func() (err error) {
 		s, err = c.createStaged(r, id, blockSize, src)
-	}
+		if errors.Is(err, unix.ENOSPC) && c.makeRoom(r, 1, true) > 0 {
+			s, err = c.createStaged(r, id, blockSize, src)
+		}
+		return err
+	})
 	if err != nil {
 		src.close()
 		return nil, stagedError(r, err)

@@ -24,22 +24,25 @@ func (s *Staged) Allocate(ctx context.Context, off, n int64, mode uint32) error 
 	case 0, keep:
 	case unix.FALLOC_FL_PUNCH_HOLE | keep, unix.FALLOC_FL_ZERO_RANGE, unix.FALLOC_FL_ZERO_RANGE | keep:
 		zeroing = true
-		if err := s.takeEdges(ctx, off, off+n); err != nil {
-			return fmt.Errorf("allocate in staged file %x: %w", s.id, err)
-		}
 	default:
 		return unix.EOPNOTSUPP
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.changeable()
-	switch {
-	case err != nil:
-	case zeroing:
-		err = s.zeroRange(off, n, mode)
-	default:
-		err = s.allocate(off, n, mode)
-	}
+	err := s.c.withRoom(ctx, s.r, func() error {
+		if zeroing {
+			if err := s.takeEdges(ctx, off, off+n); err != nil {
+				return err
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.changeable(); err != nil {
+			return err
+		}
+		if zeroing {
+			return s.zeroRange(off, n, mode)
+		}
+		return s.allocate(off, n, mode)
+	})
 	if err != nil {
 		return fmt.Errorf("allocate %d bytes at %d of staged file %x: %w", n, off, s.id, stagedError(s.r, err))
 	}

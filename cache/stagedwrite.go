@@ -21,14 +21,17 @@ func (s *Staged) WriteAt(ctx context.Context, p []byte, off int64) error {
 		return nil
 	}
 	end := off + int64(len(p))
-	err := s.takeEdges(ctx, off, end)
-	if err == nil {
-		s.mu.Lock()
-		if err = s.changeable(); err == nil {
-			err = s.write(p, off)
+	err := s.c.withRoom(ctx, s.r, func() error {
+		if err := s.takeEdges(ctx, off, end); err != nil {
+			return err
 		}
-		s.mu.Unlock()
-	}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.changeable(); err != nil {
+			return err
+		}
+		return s.write(p, off)
+	})
 	if err != nil {
 		return fmt.Errorf("write %d bytes at %d of staged file %x: %w", len(p), off, s.id, err)
 	}
@@ -37,14 +40,17 @@ func (s *Staged) WriteAt(ctx context.Context, p []byte, off int64) error {
 
 // Append writes all of p at the end, and returns where that was. Of appends at
 // once each finds the end that another left.
-func (s *Staged) Append(_ context.Context, p []byte) (off int64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	off = s.size.Load()
-	if err = s.changeable(); err == nil && len(p) > 0 {
+func (s *Staged) Append(ctx context.Context, p []byte) (off int64, err error) {
+	err = s.c.withRoom(ctx, s.r, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		off = s.size.Load()
+		if err := s.changeable(); err != nil || len(p) == 0 {
+			return err
+		}
 		// Nothing of the base lies behind the end.
-		err = s.write(p, off)
-	}
+		return s.write(p, off)
+	})
 	if err != nil {
 		return 0, fmt.Errorf("append %d bytes to staged file %x: %w", len(p), s.id, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -22,8 +23,10 @@ const (
 	collectGrace = time.Minute
 	// interestCap is how long readers that never close can hold it.
 	interestCap = 24 * time.Hour
-	// collectPause is the least time between passes that nobody asked for.
+	// collectPause is the least time between passes that nobody asked for, and
+	// collectShare the most of the time that they take, one part in so many.
 	collectPause = 5 * time.Second
+	collectShare = 20
 	// collectAtOnce is how many objects are looked at side by side.
 	collectAtOnce = 8
 )
@@ -32,8 +35,9 @@ const (
 // value has found nothing yet, and removes nothing while it is held back. Safe
 // for concurrent use.
 type collection struct {
-	pass chan struct{} // holds a token while a pass runs
-	soon chan struct{} // a pass is wanted now
+	pass  chan struct{} // holds a token while a pass runs
+	soon  chan struct{} // a pass is wanted now
+	freed atomic.Uint64 // kept copies that were removed
 
 	mu      sync.Mutex
 	held    string                       // why nothing may be removed; empty: it may
@@ -42,6 +46,7 @@ type collection struct {
 	// names of these were taken away here, and when
 	dismissed map[chunk.ObjectID]dismissal
 	places    map[chunk.ObjectID]meta.Place // where names were seen, of objects that have no note
+	in        map[meta.InodeID]int          // how many of places lie in a directory
 }
 
 // dismissal is a registered file that is served on for those who have it open.
@@ -74,7 +79,7 @@ func newCollection() *collection {
 	return &collection{
 		pass: make(chan struct{}, 1), soon: make(chan struct{}, 1),
 		since: map[chunk.ObjectID]time.Time{}, checked: map[meta.InodeID]dirCheck{},
-		places: map[chunk.ObjectID]meta.Place{}, dismissed: map[chunk.ObjectID]dismissal{},
+		places: map[chunk.ObjectID]meta.Place{}, in: map[meta.InodeID]int{}, dismissed: map[chunk.ObjectID]dismissal{},
 	}
 }
 
@@ -137,7 +142,55 @@ func (c *collection) forgetUnless(kept func(chunk.ObjectID) bool) {
 func (c *collection) seenAt(id chunk.ObjectID, at meta.Place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.leavePlace(id)
 	c.places[id] = at
+	c.in[at.Dir]++
+}
+
+// leavePlace forgets where a name was; mu is held.
+func (c *collection) leavePlace(id chunk.ObjectID) {
+	at, ok := c.places[id]
+	if !ok {
+		return
+	}
+	delete(c.places, id)
+	if c.in[at.Dir]--; c.in[at.Dir] == 0 {
+		delete(c.in, at.Dir)
+	}
+}
+
+// misplaced forgets a place that the object's name was not found at: it has
+// another.
+func (c *collection) misplaced(id chunk.ObjectID, at meta.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.places[id] == at {
+		c.leavePlace(id)
+	}
+}
+
+// sparePlaces is how many places of objects that are not kept may be known:
+// what changes the names of files that lie elsewhere leaves them.
+const sparePlaces = 10000
+
+// prunePlaces forgets the places of what is not kept, if they are many more
+// than what is.
+func (c *collection) prunePlaces(checked int, kept func(chunk.ObjectID) bool) {
+	c.mu.Lock()
+	if len(c.places) <= checked+sparePlaces {
+		c.mu.Unlock()
+		return
+	}
+	ids := slices.Collect(maps.Keys(c.places))
+	c.mu.Unlock()
+	for _, id := range ids {
+		if kept(id) {
+			continue
+		}
+		c.mu.Lock()
+		c.leavePlace(id)
+		c.mu.Unlock()
+	}
 }
 
 // placeOf returns where the name of an object was seen last; the zero Place if
@@ -148,27 +201,12 @@ func (c *collection) placeOf(id chunk.ObjectID) meta.Place {
 	return c.places[id]
 }
 
-// keptNames is the view of the names for those who publish: collection has to
-// know where the names of small objects are, which have no record that says so.
-type keptNames struct {
-	*meta.View
-	collection *collection
-}
-
-// Wrote implements staging.View.
-func (v keptNames) Wrote(dir meta.InodeID, e meta.Entry) {
-	if e.Kind == meta.KindFile && e.Size > 0 && e.Object.Blocks() == 1 {
-		v.collection.seenAt(e.Object.ID, meta.Place{Dir: dir, Name: e.Name})
-	}
-	v.View.Wrote(dir, e)
-}
-
 // gone forgets all about an object that was removed.
 func (c *collection) gone(id chunk.ObjectID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.since, id)
-	delete(c.places, id)
+	c.leavePlace(id)
 }
 
 // pending returns how many objects are known to have no name.
@@ -234,7 +272,9 @@ func (n *Node) runCollection(ctx context.Context) error {
 		case <-time.After(wait):
 		case <-n.collection.soon:
 		}
+		began := time.Now()
 		r, err := n.collectPass(ctx, collectGrace, false)
+		pause := max(collectPause, collectShare*time.Since(began))
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -243,10 +283,8 @@ func (n *Node) runCollection(ctx context.Context) error {
 		case r.Removed+r.Forgotten > 0:
 			n.log.Info("removed what had no name any more", "objects", r.Removed, "registered", r.Forgotten, "bytes", r.FreedBytes)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, pause) {
 			return nil
-		case <-time.After(collectPause):
 		}
 	}
 }
@@ -275,13 +313,12 @@ func (c *collection) check(dir meta.InodeID, at dirCheck) {
 	c.checked[dir] = at
 }
 
-// keeps reports whether the last pass found names of kept objects in a
-// directory.
+// keeps reports whether names of kept objects are known to be in a directory.
 func (c *collection) keeps(dir meta.InodeID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.checked[dir]
-	return ok
+	return ok || c.in[dir] > 0
 }
 
 // prune forgets the directories under which nothing is kept any more.

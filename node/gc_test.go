@@ -34,7 +34,7 @@ func newKeeper(t *testing.T) *keeper {
 	require.NoError(t, err)
 	id, _ := c.Identity()
 	n := &Node{
-		log: slog.New(slog.DiscardHandler), id: id, cache: c, catalog: catalog, collection: newCollection(),
+		log: slog.New(slog.DiscardHandler), id: id, cache: c, catalog: catalog, collection: newCollection(), restorer: &restorer{}, relief: newRelief(),
 		registry: &registry{
 			catalog: catalog, self: id, timeout: time.Second,
 			recent: map[chunk.SetID]located{}, told: map[chunk.SetID]bool{},

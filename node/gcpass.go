@@ -27,11 +27,21 @@ type pass struct {
 	sets    map[chunk.SetID]bool // of what was removed
 	placed  []chunk.ObjectID     // registered files to be forgotten, together
 	keepers map[chunk.SetID][]meta.ProviderInfo
+	due     time.Time // when the first of those that wait for nothing but the grace goes; zero: none
 }
 
-// collectPass removes what has no name. In doubt it removes nothing: the store
-// must answer, and be the one this node joined.
+// collectPass is a look of which only the outcome is wanted.
 func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool) (*nodepb.CollectReply, error) {
+	p, err := n.look(ctx, grace, dryRun)
+	if p == nil {
+		return nil, err
+	}
+	return p.reply, err
+}
+
+// look removes what has no name. In doubt it removes nothing: the store
+// must answer, and be the one this node joined.
+func (n *Node) look(ctx context.Context, grace time.Duration, dryRun bool) (*pass, error) {
 	select {
 	case n.collection.pass <- struct{}{}:
 		defer func() { <-n.collection.pass }()
@@ -44,7 +54,7 @@ func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool
 	p.reply.Held = n.heldCount()
 	if why := n.collection.holding(); why != "" {
 		p.reply.Note = why
-		return p.reply, nil
+		return p, nil
 	}
 	if err := n.catalog.CheckStore(ctx); err != nil {
 		return nil, err
@@ -53,15 +63,19 @@ func (n *Node) collectPass(ctx context.Context, grace time.Duration, dryRun bool
 	if err == nil {
 		err = p.run(ctx)
 	}
+	kept := func(id chunk.ObjectID) bool {
+		info, ok := n.cache.Stat(id)
+		return ok && (info.Keeper || info.InPlace)
+	}
+	if err == nil {
+		n.collection.prunePlaces(int(p.reply.Checked), kept)
+	}
 	err = errors.Join(err, p.forgetPlaced(context.WithoutCancel(ctx)))
 	if dryRun {
 		clear(p.sets)
 	}
-	n.collection.forgetUnless(func(id chunk.ObjectID) bool {
-		info, ok := n.cache.Stat(id)
-		return ok && (info.Keeper || info.InPlace)
-	})
-	return p.reply, errors.Join(err, n.settle(context.WithoutCancel(ctx), p.sets))
+	n.collection.forgetUnless(kept)
+	return p, errors.Join(err, n.settle(context.WithoutCancel(ctx), p.sets))
 }
 
 // candidate is a kept object and where its name was made.
@@ -132,9 +146,7 @@ func (p *pass) run(ctx context.Context) error {
 func (p *pass) each(ctx context.Context, fn func(candidate)) error {
 	return p.node.cache.Objects(ctx, func(i cache.Info) bool {
 		if (i.Keeper || i.InPlace) && !p.node.collection.isDismissed(i.Object.ID) && !p.node.restorer.guard.held.has(i.Object.ID) {
-			c := candidate{info: i}
-
-			fn(c)
+			fn(candidate{info: i, Place: p.node.lastPlace(i)})
 		}
 		return true
 	})
@@ -184,6 +196,9 @@ func (p *pass) nameless(ctx context.Context, all []candidate) ([]candidate, erro
 		r, err := p.node.catalog.Object(ctx, c.info.Object.ID)
 		switch {
 		case err == nil && len(r.References) > 0:
+			// Another of them may be the one; decide asks for all.
+			last := r.References[len(r.References)-1]
+			p.node.collection.seenAt(c.info.Object.ID, meta.Place{Dir: last.Dir, Name: last.Name})
 			rest = append(rest, c)
 		case err == nil, errors.Is(err, meta.ErrNotFound):
 			unknown[c.info.Object.ID] = c
@@ -258,13 +273,20 @@ func (p *pass) decide(ctx context.Context, c candidate) error {
 	}
 	if named {
 		n.collection.forget(id)
+		n.collection.misplaced(id, c.Place)
 		return nil
 	}
 	now := time.Now()
-	idle := now.Sub(n.collection.unnamed(id, now))
+	since := n.collection.unnamed(id, now)
+	idle := now.Sub(since)
 	used := n.interest.has(id) || !c.info.InPlace && n.cache.InUse(id)
 	if idle < p.grace || used && idle < interestCap {
-		p.count(func(r *nodepb.CollectReply) { r.Waiting++ })
+		p.count(func(r *nodepb.CollectReply) {
+			r.Waiting++
+			if due := since.Add(p.grace); !used && !c.info.InPlace && (p.due.IsZero() || due.Before(p.due)) {
+				p.due = due
+			}
+		})
 		return nil
 	}
 	return p.remove(ctx, c)
@@ -291,6 +313,7 @@ func (p *pass) remove(ctx context.Context, c candidate) error {
 			if freed, err = n.dropKept(ctx, o.ID); err != nil {
 				return fmt.Errorf("remove object %s: %w", o.ID.Short(), err)
 			}
+			n.collection.freed.Add(1)
 		}
 		n.collection.gone(o.ID)
 	}
@@ -307,13 +330,13 @@ func (p *pass) remove(ctx context.Context, c candidate) error {
 	return nil
 }
 
-// dropKept gives up a kept copy.
+// dropKept gives up a kept copy. The file may be registered here besides.
 func (n *Node) dropKept(ctx context.Context, id chunk.ObjectID) (freed int64, err error) {
 	defer n.leaving.begin(id)()
-	if err := n.cache.Keep(ctx, id, false); err != nil {
+	if err := n.cache.Loosen(ctx, id); err != nil {
 		return 0, err
 	}
-	return n.cache.Drop(ctx, id)
+	return n.cache.DropCopy(ctx, id)
 }
 
 // forgetPlaced forgets the registered files that were found to have no name.

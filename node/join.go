@@ -195,6 +195,17 @@ func (r *registration) compareOne(ctx context.Context, j *joining) error {
 	return nil
 }
 
+// loosen lets the copies that the cache kept of what was joined be evicted: the
+// registered file is what is kept from now on. It comes last, since an undo
+// takes the registered files back.
+func (r *registration) loosen(ctx context.Context) {
+	for _, j := range r.joins {
+		if err := r.node.cache.Loosen(ctx, j.entry.Object.ID); err != nil {
+			r.node.log.Warn("the cache keeps a copy of a file that is registered", "path", j.source.path, "err", err)
+		}
+	}
+}
+
 // join makes this node a keeper of what was found to be equal: the record that
 // serves the files from where they lie, the sums they are held to, and the
 // word in the store, once for each set.

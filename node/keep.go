@@ -184,6 +184,9 @@ func (h *handover) giveUp(ctx context.Context, info cache.Info, force bool) (fre
 		}
 	}
 	if info.InPlace {
+		if err := n.cache.Loosen(ctx, o.ID); err != nil {
+			return 0, err
+		}
 		return 0, n.cache.ForgetInPlace(ctx, []chunk.ObjectID{o.ID})
 	}
 	if err := n.cache.Keep(ctx, o.ID, false); err != nil {

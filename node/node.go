@@ -52,6 +52,7 @@ type Node struct {
 	leaving    leaving
 	interest   interest
 	collection *collection
+	relief     *relief
 	rest       *rest
 	roll       roll
 	// publishes says that an object is being published: it has no name yet.

@@ -86,6 +86,7 @@ func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterReque
 			err = r.run(ctx, jobs)
 		}
 		if err == nil {
+			r.loosen(context.WithoutCancel(ctx))
 			r.progress.Done = true
 			return tell(r.progress)
 		}

@@ -43,7 +43,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Log, started: time.Now(),
 		stop: stop, work: work, finished: make(chan struct{}),
-		collection: newCollection(), rest: newRest(),
+		collection: newCollection(), relief: newRelief(), rest: newRest(),
 	}
 	if err := n.start(ctx, life); err != nil {
 		stop()
@@ -85,6 +85,8 @@ func (n *Node) startCache(_, life context.Context) error {
 		Withdraw: n.withdraw,
 		Bound:    n.binder.add,
 		Damaged:  n.binder.damage,
+		Short:    n.relief.want,
+		Relieve:  n.relieve,
 		Log:      n.log,
 	})
 	if err != nil {
@@ -219,9 +221,7 @@ func (n *Node) startView(ctx, life context.Context) error {
 // trying; a node of the same id alive on another machine is refused.
 func (n *Node) joinCluster(ctx, life context.Context) error {
 	info := n.nodeInfo()
-	bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
-	defer cancel()
-	member, err := n.catalog.JoinNode(bound, info, DefaultNodeTTL)
+	member, err := n.joinNode(ctx, info)
 	if err != nil && !errors.Is(err, meta.ErrUnavailable) {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
@@ -249,6 +249,7 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 	n.goRun(life, "roll of the nodes", n.runRoll)
 	if !n.cfg.ReadOnly {
 		n.goRun(life, "collection", n.runCollection)
+		n.goRun(life, "room in a full cache", n.runRelief)
 	}
 	return nil
 }
@@ -288,9 +289,7 @@ func (n *Node) joinLater(ctx context.Context, info meta.NodeInfo) (*meta.Members
 			return nil, nil
 		case <-time.After(wait):
 		}
-		bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
-		member, err := n.catalog.JoinNode(bound, info, DefaultNodeTTL)
-		cancel()
+		member, err := n.joinNode(ctx, info)
 		if err == nil || !errors.Is(err, meta.ErrUnavailable) {
 			return member, err
 		}
