@@ -94,14 +94,17 @@ func (c *Cache) readMap(mapf *os.File, id chunk.ObjectID) (header, *table, error
 	if h.obj.ID != id || h.obj.Size == 0 {
 		return h, nil, fmt.Errorf("%w: of object %s", errMap, h.obj.ID.Short())
 	}
+	size := mapSize(h.obj)
 	raw := first[:n]
-	if n == len(first) {
+	if size <= noteAt { // notes may follow
+		raw = raw[:min(int64(n), size)]
+	} else if n == len(first) {
 		st, err := mapf.Stat()
 		if err != nil {
 			return h, nil, err
 		}
-		if st.Size() != mapSize(h.obj) {
-			return h, nil, fmt.Errorf("%w: %d bytes, want %d", errMap, st.Size(), mapSize(h.obj))
+		if st.Size() != size {
+			return h, nil, fmt.Errorf("%w: %d bytes, want %d", errMap, st.Size(), size)
 		}
 		raw = make([]byte, st.Size())
 		if n, err = readFull(mapf, raw); err != nil {

@@ -154,16 +154,9 @@ func (p *publication) seal() error {
 // place makes the map, flushes, renames and commits.
 func (p *publication) place() error {
 	id := p.obj.ID
-	mapf, err := p.makeMap()
-	if err != nil {
+	if err := p.mapAndFlush(); err != nil {
 		return err
 	}
-	defer mapf.Close()
-	p.c.step("map")
-	if err := p.flushWithNote(p.data, mapf); err != nil {
-		return err
-	}
-	p.mapUsed = blocksOf(mapf)
 	p.c.step("flushed")
 	if err := p.data.Chmod(0o444); err != nil {
 		return err
@@ -181,16 +174,61 @@ func (p *publication) place() error {
 	return nil
 }
 
-// makeMap writes the object's map, whose every block is present and, by the
+// mapAndFlush makes the object's map, and flushes everything.
+func (p *publication) mapAndFlush() error {
+	b := p.encodeMap()
+	shared, err := p.shareMap(b)
+	if err != nil {
+		return err
+	}
+	if shared {
+		p.c.step("map")
+		p.mapUsed = blocksOf(p.noteFile)
+		return p.flushWithNote(p.data)
+	}
+	mapf, err := p.makeMap(b)
+	if err != nil {
+		return err
+	}
+	defer mapf.Close()
+	p.c.step("map")
+	p.mapUsed = blocksOf(mapf)
+	return p.flushWithNote(p.data, mapf)
+}
+
+// encodeMap returns the object's map, whose every block is present and, by the
 // time anybody believes it, durable.
-func (p *publication) makeMap() (*os.File, error) {
-	path := p.r.path(p.obj.ID, ".map")
+func (p *publication) encodeMap() []byte {
 	b := make([]byte, 0, mapSize(p.obj))
 	b = append(b, header{kind: kindObject, obj: p.obj, sealed: true, kept: true, boot: p.c.boot}.encode()...)
 	for i := range p.table.groups {
 		b = b[:len(b)+sectorSize]
 		p.table.encodeGroup(b[len(b)-sectorSize:], i, p.table.groups[i].bits())
 	}
+	return b
+}
+
+// shareMap writes a small map into the note file, and gives that the map's name
+// as well: files are dear to make, to flush and to remove. It reports whether
+// it did.
+func (p *publication) shareMap(b []byte) (bool, error) {
+	if p.noteFile == nil || len(b) > noteAt {
+		return false, nil
+	}
+	if _, err := p.c.writeAt(p.noteFile, b, 0); err != nil {
+		return false, err
+	}
+	p.noteLoose = true
+	err := unix.Link(p.r.stagedPath(p.id, ".note"), p.r.path(p.obj.ID, ".map"))
+	if errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return err == nil, nil // some file systems give a file one name only
+}
+
+// makeMap writes the map into a file of its own.
+func (p *publication) makeMap(b []byte) (*os.File, error) {
+	path := p.r.path(p.obj.ID, ".map")
 	if err := p.c.reserve(p.r, roundUp(int64(len(b)))); err != nil {
 		return nil, err
 	}

@@ -50,9 +50,11 @@ type Staged struct {
 
 	// noteMu is held across the writing of the note.
 	noteMu    sync.Mutex
-	noted     bool // there is a note
-	noteLoose bool // its bytes may not survive a power failure yet
-	noteSolid bool // it, or one before it, may have been made durable
+	noted     bool     // there is a note
+	noteLoose bool     // its bytes may not survive a power failure yet
+	noteSolid bool     // it, or one before it, may have been made durable
+	noteFile  *os.File // nil: not open
+	noteEnd   int64    // where the next note goes
 
 	// mu is held across every change of this file, its disk I/O included,
 	// and never while bytes of the base are fetched.
@@ -222,6 +224,7 @@ func (s *Staged) Discard() error {
 	s.spent.Store(true)
 	s.discarded.Store(true)
 	s.noted = false
+	s.closeNotes()
 	s.c.staged.drop(s.id)
 	return nil
 }
@@ -254,6 +257,9 @@ func (s *Staged) Close() error {
 		s.discharge() // the bytes go with the descriptor
 	}
 	s.base.close()
+	s.noteMu.Lock()
+	s.closeNotes()
+	s.noteMu.Unlock()
 	s.c.staged.closed(s)
 	if err := s.data.Close(); err != nil {
 		return fmt.Errorf("close staged file %x: %w", s.id, err)

@@ -162,7 +162,7 @@ func (c *Cache) stagedInfo(id uint64, e stagedEntry) (StagedInfo, bool, error) {
 	if err != nil {
 		return i, false, err
 	}
-	if i.Note, err = decodeNote(b); err != nil {
+	if i.Note, err = decodeNotes(id, b); err != nil {
 		c.log.Warn("note of a staged file was lost", "staged", stagedName(id), "root", e.root.dir, "err", err)
 	}
 	if e.published {

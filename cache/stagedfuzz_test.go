@@ -1,22 +1,28 @@
 package cache
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 func FuzzNote(f *testing.F) {
-	f.Add(encodeNote([]byte("a note")))
-	f.Add(encodeNote(nil))
-	f.Add([]byte(noteMagic))
+	room := make([]byte, noteAt)
+	one := append(room, encodeNote(7, []byte("a note"))...)
+	two := append(one, encodeNote(7, nil)...)
+	f.Add(one)
+	f.Add(two)
+	f.Add(two[:len(two)-1])
+	f.Add(append(one, encodeNote(8, []byte("of another file"))...))
+	f.Add(append(room, noteMagic...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		note, err := decodeNote(b)
+		note, err := decodeNotes(7, b)
 		if err != nil {
 			require.ErrorIs(t, err, errNote)
 			return
 		}
-		require.Equal(t, b, encodeNote(note))
+		require.True(t, bytes.Contains(b, encodeNote(7, note)))
 	})
 }
 

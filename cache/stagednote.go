@@ -15,32 +15,51 @@ const MaxNote = 64 << 10
 // errNote is the reason of every refusal to read a note.
 var errNote = errors.New("unusable note")
 
-// A note file is "p2pfsnot", the length of the note and its checksum
-// (little-endian, 4 bytes each), and the note.
+// A note file begins with room for the map of the object that the file becomes:
+// small ones are published with one file less (see shareMap). What follows are
+// notes, each under "p2pfsnot", its length and a checksum of the staged file's
+// id and the note (little-endian, 4 bytes each). The last whole one counts, so
+// that a death while one is written leaves the one before.
 const (
 	noteMagic  = "p2pfsnot"
 	noteHeader = 16
+	noteAt     = 2 * sectorSize
+	// noteLog is how long a file becomes before it is begun anew.
+	noteLog = noteAt + 2*(noteHeader+MaxNote)
 )
 
-func encodeNote(note []byte) []byte {
+func encodeNote(id uint64, note []byte) []byte {
 	b := make([]byte, noteHeader, noteHeader+len(note))
 	copy(b, noteMagic)
 	binary.LittleEndian.PutUint32(b[8:], uint32(len(note)))
-	binary.LittleEndian.PutUint32(b[12:], chunk.Sum(note))
+	binary.LittleEndian.PutUint32(b[12:], noteSum(id, note))
 	return append(b, note...)
 }
 
-// decodeNote returns the note in a file's bytes.
-func decodeNote(b []byte) ([]byte, error) {
-	switch {
-	case len(b) < noteHeader || string(b[:8]) != noteMagic:
-		return nil, fmt.Errorf("%w: %d bytes that are none", errNote, len(b))
-	case int64(binary.LittleEndian.Uint32(b[8:])) != int64(len(b)-noteHeader):
-		return nil, fmt.Errorf("%w: %d bytes, not as many as it says", errNote, len(b))
-	case binary.LittleEndian.Uint32(b[12:]) != chunk.Sum(b[noteHeader:]):
-		return nil, fmt.Errorf("%w: checksum", errNote)
+func noteSum(id uint64, note []byte) uint32 {
+	return chunk.AddSum(chunk.Sum(binary.LittleEndian.AppendUint64(nil, id)), note)
+}
+
+// decodeNotes returns the note that counts in the bytes of a file. Those behind
+// the last whole one are ignored.
+func decodeNotes(id uint64, b []byte) (note []byte, err error) {
+	if len(b) < noteAt {
+		return nil, fmt.Errorf("%w: %d bytes", errNote, len(b))
 	}
-	return b[noteHeader:], nil
+	err = fmt.Errorf("%w: none is whole", errNote)
+	for b = b[noteAt:]; len(b) >= noteHeader && string(b[:8]) == noteMagic; {
+		n := int64(binary.LittleEndian.Uint32(b[8:]))
+		if n > int64(len(b)-noteHeader) {
+			break
+		}
+		next := b[noteHeader : noteHeader+n]
+		if binary.LittleEndian.Uint32(b[12:]) != noteSum(id, next) {
+			break
+		}
+		note, err = next, nil
+		b = b[noteHeader+n:]
+	}
+	return note, err
 }
 
 // SetNote replaces the file's note: bytes that say to the caller what the file
@@ -67,44 +86,69 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 	case s.discarded.Load():
 		return ErrSpent
 	}
-	path := s.r.stagedPath(s.id, ".note")
-	f, err := s.c.openFD(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
-		return err
+	rec := encodeNote(s.id, note)
+	if s.noteFile == nil || s.noteEnd+int64(len(rec)) > noteLog {
+		if err := s.beginNotes(rec); err != nil {
+			return err
+		}
+	} else {
+		if _, err := s.c.writeAt(s.noteFile, rec, s.noteEnd); err != nil {
+			return err
+		}
+		s.noteEnd += int64(len(rec))
 	}
-	defer f.Close()
-	if _, err = s.c.writeAt(f, encodeNote(note), 0); err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	// A note that takes the place of a durable one is never a torn one.
-	flushed := durable || s.noteSolid
-	if flushed {
-		s.r.journal.expect()
-		err = s.r.journal.flush(f)
-	}
-	if err == nil {
-		err = rename(f.Name(), path)
-	}
-	if flushed && (err != nil || !durable) {
-		s.r.journal.forget()
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	s.noted, s.noteLoose, s.noteSolid = true, !flushed, s.noteSolid || durable
+	s.noted, s.noteLoose = true, true
 	if !durable {
 		return nil
+	}
+	s.r.journal.expect()
+	if err := s.flushWithNote(); err != nil {
+		s.r.journal.forget()
+		return err
 	}
 	return s.r.journal.commit(s.r.dir + "/" + stagingDir)
 }
 
-// looseNote returns the note's file, open, if it has to be flushed; nil if not.
-// noteMu is held.
-func (s *Staged) looseNote() (*os.File, error) {
-	if !s.noted || !s.noteLoose {
-		return nil, nil
+// beginNotes makes the note file, or a new one in place of an old one, with one
+// note in it. noteMu is held.
+func (s *Staged) beginNotes(rec []byte) (err error) {
+	path := s.r.stagedPath(s.id, ".note")
+	name := path
+	if s.noted {
+		name += ".tmp"
+	}
+	f, err := s.c.openFD(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = s.c.writeAt(f, rec, noteAt)
+	if err == nil && s.noteSolid { // what takes the place of a durable note is never torn
+		err = fdatasync(f)
+	}
+	if err == nil && s.noted {
+		err = rename(name, path)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(name)
+		return err
+	}
+	s.closeNotes()
+	s.noteFile, s.noteEnd = f, noteAt+int64(len(rec))
+	return nil
+}
+
+func (s *Staged) closeNotes() {
+	if s.noteFile != nil {
+		s.noteFile.Close()
+		s.noteFile = nil
+	}
+}
+
+// notes returns the note file, opened if it is not. noteMu is held.
+func (s *Staged) notes() (*os.File, error) {
+	if s.noteFile != nil {
+		return s.noteFile, nil
 	}
 	return s.c.openFD(s.r.stagedPath(s.id, ".note"), os.O_RDONLY)
 }
@@ -112,12 +156,14 @@ func (s *Staged) looseNote() (*os.File, error) {
 // flushWithNote makes files, and a loose note, fit to be committed. noteMu is
 // held.
 func (s *Staged) flushWithNote(files ...*os.File) error {
-	note, err := s.looseNote()
-	if err != nil {
-		return err
-	}
-	if note != nil {
-		defer note.Close()
+	if s.noted && s.noteLoose {
+		note, err := s.notes()
+		if err != nil {
+			return err
+		}
+		if note != s.noteFile {
+			defer note.Close()
+		}
 		files = append(files, note)
 	}
 	if err := s.r.journal.flush(files...); err != nil {
