@@ -12,7 +12,7 @@
 //	objects/xx/*.sums sums bound for a registered file
 //	inplace.db        the registered files (one root only)
 //	staging/*.data    bytes of a file being written
-//	staging/*.note    what it is, in the words of whoever writes it
+//	staging/*.note    what it is, in the words of whoever writes it; becomes a small object's map
 //	staging/*.base    of a private copy: its base, and which blocks it has of its own
 //	staging/mark      changed to make other changes durable (journal)
 //
