@@ -50,7 +50,7 @@ func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 	unsettled := r.model.Unsettled()
 	var all []*lookPlan
 	for _, n := range r.nodes {
-		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode == 1 || len(unsettled) > 0 || rnd.IntN(3) == 0, collect: s.Mode == 1 && r.model.Quiet()}
+		p := &lookPlan{whole: map[string]bool{}, some: map[string]bool{}, list: s.Mode > 0 || len(unsettled) > 0 || rnd.IntN(3) == 0, collect: s.Mode > 0 && r.model.Quiet()}
 		all = append(all, p)
 		if !r.model.Up.Has(n.self) {
 			continue
@@ -64,7 +64,7 @@ func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 				p.whole[path] = true
 				far--
 			case !connected:
-			case r.model.Readable(n.self, path) && (s.Mode == 1 || dice < 40):
+			case r.model.Readable(n.self, path) && (s.Mode > 0 || dice < 40):
 				p.whole[path] = true
 			case r.model.Readable(n.self, path) && dice < 50:
 				p.some[path] = true
@@ -72,7 +72,7 @@ func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 				unreadable--
 				p.whole[path] = true
 			}
-			if slices.Contains(unsettled, path) || ok && e != nil && e.Kind == oracle.File && connected && rnd.IntN(100) < 3 {
+			if slices.Contains(unsettled, path) || ok && e != nil && e.Kind == oracle.File && connected && (s.Mode > 1 || rnd.IntN(100) < 3) {
 				p.stat = append(p.stat, path)
 			}
 		}
@@ -132,6 +132,10 @@ func (r *oracleRun) kept(n *oracleNode) int {
 		Note                        string
 	}
 	require.NoError(r.t, json.Unmarshal(res.out, &c), "%s", res)
+	if n.self == 0 {
+		r.said = ""
+	}
+	r.said += n.name + ": " + res.String() + "\n"
 	if c.Note != "" {
 		return 0
 	}

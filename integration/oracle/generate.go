@@ -84,7 +84,7 @@ func (g *Generator) Finish() []Step {
 			all = append(all, Step{Do: Recover, Node: n, Path: p})
 		}
 	}
-	return append(all, Step{Do: Check, Mode: 1})
+	return append(all, Step{Do: Check, Mode: 2})
 }
 
 // end ends a fault whose time has come, and clears up after it.

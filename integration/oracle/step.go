@@ -80,7 +80,7 @@ const (
 	StoreRestart Kind = "store-restart"
 	StoreWipe    Kind = "store-wipe"
 
-	Check Kind = "check" // all nodes are compared with the model; Mode 1: all bytes are read
+	Check Kind = "check" // all nodes are compared with the model; Mode 1: all bytes are read, what has no name is removed; 2: all holders are asked for
 )
 
 // Step is one step, complete: what it does depends on nothing else.
