@@ -10,7 +10,7 @@ units() { # every package but the integration tests
 	local list
 	list=$(go list ./... | grep -v '/integration$')
 	# shellcheck disable=SC2086 # one package a word
-	"${gotest[@]}" -race -timeout 8m $list
+	"${gotest[@]}" -race -timeout 20m $list
 }
 
 integration() { "${gotest[@]}" --each -count=1 -parallel 4 "$@" ./integration; }
@@ -25,7 +25,7 @@ case ${1:-} in
 	say 'unit tests, with the race detector'
 	units || rc=$?
 	say 'real processes on real FUSE'
-	integration -timeout 12m || rc=$?
+	integration -timeout 30m || rc=$?
 	exit $rc
 	;;
 long)
