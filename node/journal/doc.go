@@ -28,9 +28,10 @@
 //   - In an epoch that the journal was offered into already, nothing is offered:
 //     a name that is gone was removed.
 //
-// Changes are handed over by Changed, which costs the caller no disk access: a
-// goroutine writes them in batches at least every second, so that a crash of the
-// machine or the process may lose the last second.
+// Changes are handed over by Changed, which appends them to a plain file by one
+// write: a process that is killed loses nothing that Changed returned for. A
+// goroutine takes them into the database in batches at least every second, so
+// that a crash of the machine may lose the last second.
 //
 // The package knows nothing of stores, of bytes or of mounts.
 package journal

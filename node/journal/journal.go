@@ -43,6 +43,7 @@ var (
 	keyOffered = []byte("offered") // the epoch that all of it was offered into
 	keyTouched = []byte("touched") // seconds since 1970
 	keyRecent  = []byte("recent")
+	keyTaken   = []byte("taken") // the last turn of the handover that is in the file
 )
 
 // Journal is the durable memory of what this node did to names. Safe for
@@ -56,11 +57,14 @@ type Journal struct {
 	done chan struct{}
 	once sync.Once
 
-	flushing sync.Mutex              // held while a batch is written; before mu
+	handover handover
+
+	flushing sync.Mutex              // held while a batch is written; before handover.mu and mu
 	epochs   map[meta.Epoch]uint64   // numbers of those in the file; guarded by flushing
 	byNumber map[uint64]meta.Epoch   // guarded by flushing
 	recent   map[meta.InodeID]uint64 // of recentOf: versions of changes; guarded by flushing
 	recentOf meta.Epoch              // guarded by flushing
+	taken    uint64                  // the last turn whose changes are in the file; guarded by flushing
 	lacking  map[meta.InodeID]bool   // directories whose way is not known; guarded by flushing
 	lacks    chan struct{}
 
@@ -99,8 +103,28 @@ func Open(dir string, log *slog.Logger) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal of names %s: %w", j.path, err)
 	}
+	j.takeOver(dir)
 	go j.writer()
 	return j, nil
+}
+
+// takeOver writes what the last process had handed over, and not written.
+func (j *Journal) takeOver(dir string) {
+	h := &j.handover
+	found, err := h.open(dir, j.taken)
+	if err != nil {
+		h.fails = true
+		j.log.Error("changes of names are not handed over: the last ones will be lost if this process is killed", "dir", dir, "err", err)
+	}
+	if len(found) > 0 {
+		if err := j.flush(found, h.turn-1); err != nil {
+			j.log.Error("changes of names that were handed over are not in the journal yet", "file", j.path, "err", err)
+			return
+		}
+	}
+	for i := range h.files {
+		h.files[i].empty()
+	}
 }
 
 // errUnfit: the file is not one that this program can go on with.
@@ -161,6 +185,9 @@ func (j *Journal) prepare(db *bolt.DB) error {
 			return err
 		}
 		state := tx.Bucket(bucketState)
+		if v := state.Get(keyTaken); len(v) == 8 {
+			j.taken = binary.LittleEndian.Uint64(v)
+		}
 		if err := j.loadRecent(state.Get(keyRecent)); err != nil {
 			return err
 		}
@@ -177,6 +204,7 @@ func (j *Journal) Close() error {
 	j.once.Do(func() {
 		close(j.quit)
 		<-j.done
+		j.handover.close()
 		if err = j.db.Close(); err != nil {
 			err = fmt.Errorf("close the journal of names: %w", err)
 		}

@@ -2,6 +2,8 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
+	"maps"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -16,7 +18,8 @@ type change struct {
 	at     meta.Origin
 	sets   []meta.Set
 	forget []meta.Origin // of sets, whose values do not matter: forgotten if they are that old
-	way    *meta.Entry   // of dir: its name in parent
+	way    []byte        // of dir: the store's record of its name in parent
+	name   string        // that name
 	parent meta.InodeID
 	into   meta.InodeID // dir's names belong into this one from now on
 	told   bool         // by the store: others may have done it, at any time
@@ -48,7 +51,12 @@ func (j *Journal) Removed(dir meta.InodeID, name string, at meta.Origin) {
 
 // Way notes where a directory's name is that others made; e is that name.
 func (j *Journal) Way(parent meta.InodeID, epoch meta.Epoch, e meta.Entry) {
-	j.add(change{dir: e.Inode, at: meta.Origin{Epoch: epoch, Version: e.Version}, way: &e, parent: parent})
+	b, err := meta.MarshalEntry(e, nil)
+	if err != nil {
+		j.log.Warn("way to a directory is not in the journal", "dir", e.Inode, "err", err)
+		return
+	}
+	j.add(change{dir: e.Inode, at: meta.Origin{Epoch: epoch, Version: e.Version}, way: b, name: e.Name, parent: parent})
 }
 
 // Forget takes names out that do not stand for what this node wrote any more,
@@ -68,16 +76,33 @@ func (j *Journal) Forget(dir meta.InodeID, offers []meta.Offer) {
 // Moved says that the names of a directory belong into another one from now on.
 func (j *Journal) Moved(dir, into meta.InodeID) { j.add(change{dir: dir, into: into}) }
 
-// add hands a change over. It waits only while far more is pending than the
-// disk takes in a moment.
+// add hands a change over: when it returns, the change outlives this process.
+// It waits only while far more is pending than the disk takes in a moment.
 func (j *Journal) add(c change) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	for j.count >= pendingMax && j.broken == nil {
 		j.room.Wait()
 	}
-	if j.broken != nil {
+	j.mu.Unlock()
+	h := &j.handover
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !j.queue(c) {
 		return
+	}
+	err := h.append(&c)
+	if err != nil && !h.fails {
+		j.log.Error("changes of names are not handed over: the last ones will be lost if this process is killed", "file", j.path, "err", err)
+	}
+	h.fails = err != nil
+}
+
+// queue makes a change pending; false if the journal is not in use.
+func (j *Journal) queue(c change) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return false
 	}
 	j.pending = append(j.pending, c)
 	n := c.names()
@@ -88,6 +113,7 @@ func (j *Journal) add(c change) {
 		default:
 		}
 	}
+	return true
 }
 
 // writer writes what is handed over, in batches, until Close.
@@ -142,17 +168,63 @@ func (j *Journal) flushLogged() {
 func (j *Journal) Flush() error {
 	j.flushing.Lock()
 	defer j.flushing.Unlock()
-	j.mu.Lock()
-	batch := j.pending
-	j.pending, j.count = nil, 0
-	j.room.Broadcast()
-	j.mu.Unlock()
+	h := &j.handover
+	batch, taken := j.take()
+	if h.behind {
+		// What could not be written before is in both files; what is
+		// pending is in there, too, or comes after it.
+		older, err := h.read(j.taken)
+		if err != nil {
+			j.log.Error("changes of names that were handed over cannot be read", "file", j.path, "err", err)
+		}
+		batch = append(older, batch...)
+	}
 	if len(batch) == 0 {
 		return nil
 	}
-	return j.guard(func() error {
-		return j.db.Update(func(tx *bolt.Tx) error { return j.write(tx, batch) })
+	return j.flush(batch, taken)
+}
+
+// take takes what is pending, and the turn in which the last of it that the
+// database can forget about was written. j.flushing is held.
+func (j *Journal) take() (batch []change, taken uint64) {
+	h := &j.handover
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	batch = j.pending
+	j.pending, j.count = nil, 0
+	j.room.Broadcast()
+	if len(batch) > 0 && !h.behind {
+		h.turn++
+	}
+	return batch, h.turn - 1
+}
+
+// flush writes changes, all of those of a turn among them, and empties the file
+// of that turn. j.flushing is held.
+func (j *Journal) flush(batch []change, taken uint64) error {
+	known := uint64(len(j.epochs))
+	err := j.guard(func() error {
+		return j.db.Update(func(tx *bolt.Tx) error {
+			if err := tx.Bucket(bucketState).Put(keyTaken, binary.LittleEndian.AppendUint64(nil, taken)); err != nil {
+				return err
+			}
+			return j.write(tx, batch)
+		})
 	})
+	j.handover.behind = err != nil
+	if err != nil {
+		for n := known; n < uint64(len(j.byNumber)); n++ { // their numbers are not in the file
+			delete(j.epochs, j.byNumber[n])
+		}
+		maps.DeleteFunc(j.byNumber, func(n uint64, _ meta.Epoch) bool { return n >= known })
+		return err
+	}
+	j.taken = taken
+	j.handover.files[taken%2].empty()
+	return nil
 }
 
 // batchWriter is one transaction.
@@ -244,7 +316,8 @@ func (w *batchWriter) set(dir meta.InodeID, r record, s meta.Set) error {
 	if r.kind == kindEntry {
 		var err error
 		if e, err = unmarshalEntry(s.Field, s.Value, 0); err != nil {
-			return err
+			w.j.log.Error("name is not in the journal", "dir", dir, "name", s.Field, "err", err)
+			return nil // the others need not be lost with it
 		}
 	}
 	if wasErr == nil {
@@ -316,11 +389,7 @@ func (w *batchWriter) way(c *change) error {
 	if err != nil {
 		return err
 	}
-	b, err := meta.MarshalEntry(*c.way, nil)
-	if err != nil {
-		return err
-	}
-	return w.putWay(c.dir, way{epoch: epoch, version: c.at.Version, parent: c.parent, name: c.way.Name, entry: b})
+	return w.putWay(c.dir, way{epoch: epoch, version: c.at.Version, parent: c.parent, name: c.name, entry: c.way})
 }
 
 func (w *batchWriter) putWay(id meta.InodeID, v way) error {
