@@ -25,18 +25,9 @@ const (
 	destIsName                 // the name of the source itself
 )
 
-// destination finds where something named name goes, as cp -r does, and makes
-// the directories that are missing.
-func (n *Node) destination(ctx context.Context, dest, name string, isDir bool) (target, error) {
-	how := destUnclear
-	if isDir {
-		how = destIsDir
-	}
-	return n.destinationOf(ctx, dest, scanned{name: name, kind: meta.KindFile}, how)
-}
-
-// destinationOf is destination for a source that is registered. One difference: a tree whose own name DEST has
-// already is that tree, and is not put into itself.
+// destinationOf finds where a source that is registered goes, as cp -r does, and
+// makes the directories that are missing. One difference: a tree whose own name
+// DEST has already is that tree, and is not put into itself.
 func (n *Node) destinationOf(ctx context.Context, dest string, source scanned, how destHow) (target, error) {
 	name := source.name
 	at, err := resolve(ctx, n.view, dest)

@@ -103,18 +103,3 @@ func walkFiles(ctx context.Context, n names, at place, fn func(p string, e meta.
 		return fn(p, e)
 	})
 }
-
-// dirsOf returns a directory and all that are under it; none for a file.
-func dirsOf(ctx context.Context, n names, at place) ([]meta.InodeID, error) {
-	if at.entry.Kind != meta.KindDir {
-		return nil, nil
-	}
-	dirs := []meta.InodeID{at.entry.Inode}
-	err := walk(ctx, n, at.entry.Inode, at.path, func(_ string, e meta.Entry) error {
-		if e.Kind == meta.KindDir {
-			dirs = append(dirs, e.Inode)
-		}
-		return nil
-	})
-	return dirs, err
-}
