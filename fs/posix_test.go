@@ -14,6 +14,7 @@ var notPosix = map[string]string{
 	"NlinkZero":        "it makes a hard link",
 	// It fails on any local file system.
 	"FcntlFlockLocksFile": "it wants the locks of one process to exclude each other",
+	"Tmpfile":             "there is no O_TMPFILE",
 	"XAttr":               "there are no extended attributes",
 	"XAttrLarge":          "there are no extended attributes",
 }

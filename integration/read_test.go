@@ -217,16 +217,18 @@ func TestASourceTheCallerMayNotReadIsRefused(t *testing.T) {
 	require.NotZero(t, run(t, "stat", a.path("secret")).code)
 }
 
-func TestTheMountIsReadOnly(t *testing.T) {
+func TestAReadOnlyMountChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a := c.start("a")
+	a, b := c.start("a"), c.start("b", "--read-only")
 	sum := registered(t, a, "f", smallBlock, 1)
 	for _, script := range []string{`echo x >"$1/new"`, `echo x >>"$1/f"`, `: >"$1/f"`, `rm "$1/f"`, `mkdir "$1/d"`, `mv "$1/f" "$1/g"`, `chmod 600 "$1/f"`, `truncate -s 0 "$1/f"`, `ln "$1/f" "$1/g"`, `ln -s f "$1/g"`} {
-		require.NotZero(t, run(t, "sh", "-c", script, "sh", a.mnt).code, "%s succeeded", script)
+		require.NotZero(t, run(t, "sh", "-c", script, "sh", b.mnt).code, "%s succeeded", script)
 	}
+	require.Equal(t, sum, digest(t, b.path("f")))
 	require.Equal(t, sum, digest(t, a.path("f")))
 	require.Equal(t, sum, digest(t, c.src("f")))
+	require.Equal(t, "f\n", must(t, "ls", "-A", a.mnt))
 }
 
 func TestMappingsOfEveryStateWork(t *testing.T) {
