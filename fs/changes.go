@@ -22,10 +22,10 @@ type Changes interface {
 	// Rename gives what is at one place the other name, over a file, a symlink
 	// or an empty directory that has it, unless noReplace: meta.ErrExist. It
 	// returns the entry under its new name.
-	Rename(ctx context.Context, from, to Place, noReplace bool) (meta.Entry, error)
+	Rename(ctx context.Context, from, to meta.Place, noReplace bool) (meta.Entry, error)
 	// SetAttr changes the attributes of a name that stands for e. The file of a
 	// writer (Find) is told by its own SetAttr.
-	SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set AttrChange) (meta.Entry, error)
+	SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set meta.AttrChange) (meta.Entry, error)
 
 	// Create makes a file under a name that Names does not know and opens it
 	// for writing. It is local until it is published. exclusive: the publish
@@ -37,20 +37,6 @@ type Changes interface {
 	// Find returns the file of a file id that is being written or not
 	// published yet. Every open of that id, to read or to write, goes to it.
 	Find(id meta.InodeID) (WriteFile, bool)
-}
-
-// Place is a name in a directory.
-type Place struct {
-	Dir  meta.InodeID
-	Name string
-}
-
-// AttrChange says which attributes become what; nil ones stay.
-type AttrChange struct {
-	Mode    *uint32 // permission bits, 07777
-	UID     *uint32
-	GID     *uint32
-	MtimeNs *int64
 }
 
 // WriteFile is one file that is being written on this machine, shared by all
@@ -72,7 +58,7 @@ type WriteFile interface {
 	Allocate(ctx context.Context, off, n int64, mode uint32) error
 	// Seek is lseek(2) for SEEK_DATA and SEEK_HOLE. ENXIO.
 	Seek(ctx context.Context, off int64, whence uint32) (int64, error)
-	SetAttr(ctx context.Context, set AttrChange) (meta.Entry, error)
+	SetAttr(ctx context.Context, set meta.AttrChange) (meta.Entry, error)
 	// Sync makes what was written durable here.
 	Sync(ctx context.Context) error
 	// Publish makes the file as it is now an object that every node sees. It

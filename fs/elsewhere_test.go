@@ -18,7 +18,7 @@ type elsewhere struct {
 
 // seen reads what was published under a name.
 func (d *fakeDaemon) seen(dir meta.InodeID, name string) (elsewhere, error) {
-	e, ok := d.made.seen(Place{dir, name})
+	e, ok := d.made.seen(meta.Place{Dir: dir, Name: name})
 	if !ok {
 		return elsewhere{}, nil
 	}

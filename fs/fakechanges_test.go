@@ -23,19 +23,19 @@ type fakeChanges struct {
 
 	mu     sync.Mutex
 	files  map[meta.InodeID]*fakeFile
-	public map[Place]meta.Entry // files as other nodes see them
-	fail   error                // of every publish
-	gate   chan struct{}        // publishes wait for it to close
-	opens  chan struct{}        // opens for writing wait for it to close
-	full   bool                 // writes fail
-	made   int                  // objects published
-	broken []int64              // sizes of files whose writers were killed
+	public map[meta.Place]meta.Entry // files as other nodes see them
+	fail   error                     // of every publish
+	gate   chan struct{}             // publishes wait for it to close
+	opens  chan struct{}             // opens for writing wait for it to close
+	full   bool                      // writes fail
+	made   int                       // objects published
+	broken []int64                   // sizes of files whose writers were killed
 }
 
 var _ Changes = (*fakeChanges)(nil)
 
 func newFakeChanges(names *fakeNames, bytes *fakeBytes) *fakeChanges {
-	c := &fakeChanges{names: names, bytes: bytes, files: map[meta.InodeID]*fakeFile{}, public: map[Place]meta.Entry{}}
+	c := &fakeChanges{names: names, bytes: bytes, files: map[meta.InodeID]*fakeFile{}, public: map[meta.Place]meta.Entry{}}
 	names.overlay = c.overlay
 	return c
 }
@@ -101,7 +101,7 @@ func (c *fakeChanges) Unlink(ctx context.Context, dir meta.InodeID, name string)
 func (c *fakeChanges) lose(dir meta.InodeID, e meta.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.public, Place{dir, e.Name})
+	delete(c.public, meta.Place{Dir: dir, Name: e.Name})
 	if f := c.files[e.Inode]; f != nil {
 		f.mu.Lock()
 		f.removed = true
@@ -138,7 +138,7 @@ func (c *fakeChanges) Rmdir(ctx context.Context, dir meta.InodeID, name string) 
 	return nil
 }
 
-func (c *fakeChanges) Rename(ctx context.Context, from, to Place, noReplace bool) (meta.Entry, error) {
+func (c *fakeChanges) Rename(ctx context.Context, from, to meta.Place, noReplace bool) (meta.Entry, error) {
 	e, err := c.names.Confirm(ctx, from.Dir, from.Name)
 	if err != nil {
 		return e, err
@@ -176,16 +176,16 @@ func (c *fakeChanges) Rename(ctx context.Context, from, to Place, noReplace bool
 	return e, nil
 }
 
-func (c *fakeChanges) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set AttrChange) (meta.Entry, error) {
+func (c *fakeChanges) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set meta.AttrChange) (meta.Entry, error) {
 	now, err := c.names.Confirm(ctx, dir, e.Name)
 	if err != nil {
 		return e, err
 	}
-	now = set.apply(now)
+	now = set.Apply(now)
 	c.names.put(dir, now)
 	c.mu.Lock()
-	if _, ok := c.public[Place{dir, e.Name}]; ok {
-		c.public[Place{dir, e.Name}] = now
+	if _, ok := c.public[meta.Place{Dir: dir, Name: e.Name}]; ok {
+		c.public[meta.Place{Dir: dir, Name: e.Name}] = now
 	}
 	c.mu.Unlock()
 	c.tell(dir, e.Name)
@@ -198,7 +198,7 @@ func (c *fakeChanges) Create(_ context.Context, dir meta.InodeID, name string, a
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.open(Place{dir, name}, e)
+	f, err := c.open(meta.Place{Dir: dir, Name: name}, e)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry
 	if w, ok := c.Find(e.Inode); ok {
 		return w, nil
 	}
-	f, err := c.open(Place{dir, e.Name}, now)
+	f, err := c.open(meta.Place{Dir: dir, Name: e.Name}, now)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (c *fakeChanges) awaitOpen() {
 	}
 }
 
-func (c *fakeChanges) open(at Place, e meta.Entry) (*fakeFile, error) {
+func (c *fakeChanges) open(at meta.Place, e meta.Entry) (*fakeFile, error) {
 	tmp, err := os.CreateTemp(c.bytes.dir, "staged-")
 	if err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (c *fakeChanges) Find(id meta.InodeID) (WriteFile, bool) {
 }
 
 // seen returns a file as other nodes see it.
-func (c *fakeChanges) seen(at Place) (meta.Entry, bool) {
+func (c *fakeChanges) seen(at meta.Place) (meta.Entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.public[at]

@@ -23,7 +23,7 @@ type fakeFile struct {
 
 	mu      sync.Mutex
 	e       meta.Entry
-	at      Place
+	at      meta.Place
 	uses    int
 	dirty   bool
 	created bool // here, else it was published before
@@ -143,17 +143,17 @@ func (f *fakeFile) Seek(_ context.Context, off int64, whence uint32) (int64, err
 	return at, nil
 }
 
-func (f *fakeFile) SetAttr(_ context.Context, set AttrChange) (meta.Entry, error) {
+func (f *fakeFile) SetAttr(_ context.Context, set meta.AttrChange) (meta.Entry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.e = set.apply(f.e)
+	f.e = set.Apply(f.e)
 	if !f.removed {
 		f.c.names.putIf(f.at.Dir, f.e)
 	}
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if p, ok := f.c.public[f.at]; ok {
-		f.c.public[f.at] = set.apply(p)
+		f.c.public[f.at] = set.Apply(p)
 	}
 	return f.e, nil
 }
@@ -320,7 +320,7 @@ func (n *fakeNames) empty(dir meta.InodeID) bool {
 }
 
 // move gives an entry another place.
-func (n *fakeNames) move(from, to Place, e meta.Entry) {
+func (n *fakeNames) move(from, to meta.Place, e meta.Entry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.dirs[from.Dir], from.Name)

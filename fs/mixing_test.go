@@ -250,7 +250,7 @@ func TestTableRenames(t *testing.T) {
 		tab.mu.Lock()
 		defer tab.mu.Unlock()
 		e.Name = to
-		return tab.rename(Place{meta.RootDir, from}, Place{meta.RootDir, to}, &e)
+		return tab.rename(meta.Place{Dir: meta.RootDir, Name: from}, meta.Place{Dir: meta.RootDir, Name: to}, &e)
 	}
 	a, b := fileEntry("a", 1), fileEntry("b", 2)
 	n, over := tab.lookup(meta.RootDir, a), tab.lookup(meta.RootDir, b)

@@ -55,7 +55,7 @@ func (r *raw) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newName
 	}
 	c := f.newLasting(cancel, &in.InHeader, publishTimeout) // it may publish
 	defer c.end()
-	source, target := Place{from.id, oldName}, Place{to.id, newName}
+	source, target := meta.Place{Dir: from.id, Name: oldName}, meta.Place{Dir: to.id, Name: newName}
 	f.table.markName(source.Dir, source.Name)
 	f.table.markName(target.Dir, target.Name)
 	e, err := f.cfg.Changes.Rename(c, source, target, in.Flags&unix.RENAME_NOREPLACE != 0)
@@ -86,7 +86,7 @@ func (t *table) remove(dir meta.InodeID, name string) {
 // rename moves the inode of a name to another, as the kernel moves its own. It
 // returns the inode when it does not stand for the entry that was found to have
 // moved. t.mu is held.
-func (t *table) rename(from, to Place, e *meta.Entry) (other *inode) {
+func (t *table) rename(from, to meta.Place, e *meta.Entry) (other *inode) {
 	n := t.kids[from.Dir][from.Name]
 	if n == nil {
 		t.remove(to.Dir, to.Name)

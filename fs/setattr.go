@@ -31,7 +31,7 @@ func (r *raw) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.Attr
 			return st
 		}
 	}
-	if set := changeOf(in, resize); set != (AttrChange{}) {
+	if set := changeOf(in, resize); set != (meta.AttrChange{}) {
 		names, cancel := context.WithTimeout(c, defaultNamesTimeout)
 		err := f.setAttr(names, n, set)
 		cancel()
@@ -46,7 +46,7 @@ func (r *raw) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.Attr
 
 // changeOf returns which attributes become what. Access times are not kept. A
 // new size brings the modification time with it.
-func changeOf(in *fuse.SetAttrIn, resize bool) (set AttrChange) {
+func changeOf(in *fuse.SetAttrIn, resize bool) (set meta.AttrChange) {
 	if mode, ok := in.GetMode(); ok {
 		set.Mode = &mode
 	}
@@ -69,7 +69,7 @@ func changeOf(in *fuse.SetAttrIn, resize bool) (set AttrChange) {
 
 // setAttr changes attributes, of the file where it is being written, else of
 // the name.
-func (f *FS) setAttr(ctx context.Context, n *inode, set AttrChange) error {
+func (f *FS) setAttr(ctx context.Context, n *inode, set meta.AttrChange) error {
 	dir, known := f.table.where(n)
 	f.table.mark(n)
 	if s, ok := f.table.pin(n); ok {
@@ -88,9 +88,9 @@ func (f *FS) setAttr(ctx context.Context, n *inode, set AttrChange) error {
 
 // setClosed is setAttr for what is not being written. A file that is not
 // published yet is known by its id only.
-func (f *FS) setClosed(ctx context.Context, n *inode, dir meta.InodeID, e meta.Entry, set AttrChange) (meta.Entry, error) {
+func (f *FS) setClosed(ctx context.Context, n *inode, dir meta.InodeID, e meta.Entry, set meta.AttrChange) (meta.Entry, error) {
 	if n.node == rootNode || f.table.removed(n) {
-		return set.apply(e), nil // no name could keep it
+		return set.Apply(e), nil // no name could keep it
 	}
 	if n.kind == meta.KindFile {
 		if write, ok := f.cfg.Changes.Find(n.id); ok {
@@ -99,24 +99,6 @@ func (f *FS) setClosed(ctx context.Context, n *inode, dir meta.InodeID, e meta.E
 		}
 	}
 	return f.cfg.Changes.SetAttr(ctx, dir, e, set)
-}
-
-// apply returns the entry with the attributes set.
-func (c AttrChange) apply(e meta.Entry) meta.Entry {
-	if c.Mode != nil {
-		e.Mode = *c.Mode
-	}
-	if c.UID != nil {
-		e.UID = *c.UID
-	}
-	if c.GID != nil {
-		e.GID = *c.GID
-	}
-	if c.MtimeNs != nil {
-		e.MtimeNs = *c.MtimeNs
-	}
-	e.CtimeNs = time.Now().UnixNano()
-	return e
 }
 
 // setSize cuts or extends a file: of a handle (ftruncate), of a path that is

@@ -53,8 +53,7 @@ func (c *Catalog) setAttr(ctx context.Context, dir InodeID, name string, inode I
 		if err != nil {
 			return Entry{}, err
 		}
-		change.to(&e.Mode, &e.UID, &e.GID, &e.MtimeNs)
-		e.CtimeNs = time.Now().UnixNano()
+		e = change.Apply(e)
 		b, err := MarshalEntry(e, recs[0].Value)
 		if err != nil {
 			return Entry{}, err
@@ -84,6 +83,13 @@ func (c *Catalog) SetDirAttr(ctx context.Context, dir InodeID, change AttrChange
 	}
 	d.Version = at
 	return d, nil
+}
+
+// Apply returns the entry with the change made. Its ctime is now.
+func (a AttrChange) Apply(e Entry) Entry {
+	a.to(&e.Mode, &e.UID, &e.GID, &e.MtimeNs)
+	e.CtimeNs = time.Now().UnixNano()
+	return e
 }
 
 // to makes the change.

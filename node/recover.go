@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/nodepb"
 	"github.com/p2pfs/p2pfs/node/staging"
@@ -187,7 +186,7 @@ func (r *recovery) one(ctx context.Context, l lostFile) error {
 	case nodepb.RecoverRequest_COPY:
 		return r.copyOut(ctx, l)
 	}
-	var to fs.Place
+	var to meta.Place
 	if r.req.To != nil {
 		var err error
 		if to, err = r.target(ctx, l); err != nil {
@@ -206,25 +205,25 @@ func (r *recovery) one(ctx context.Context, l lostFile) error {
 
 // target finds where --to leads, and makes the directories that are missing:
 // into a directory the file goes under its own name.
-func (r *recovery) target(ctx context.Context, l lostFile) (fs.Place, error) {
+func (r *recovery) target(ctx context.Context, l lostFile) (meta.Place, error) {
 	n := r.node
 	at, err := resolve(ctx, n.view, string(r.req.To))
 	switch {
 	case err == nil && at.entry.Kind == meta.KindDir && l.At.Name != "":
-		return fs.Place{Dir: at.entry.Inode, Name: l.At.Name}, nil
+		return meta.Place{Dir: at.entry.Inode, Name: l.At.Name}, nil
 	case err == nil && at.dir != 0:
-		return fs.Place{Dir: at.dir, Name: at.entry.Name}, nil
+		return meta.Place{Dir: at.dir, Name: at.entry.Name}, nil
 	case err == nil:
-		return fs.Place{}, errors.New("the mountpoint itself cannot be the name of a file")
+		return meta.Place{}, errors.New("the mountpoint itself cannot be the name of a file")
 	case !errors.Is(err, meta.ErrNotFound):
-		return fs.Place{}, err
+		return meta.Place{}, err
 	}
 	parts, err := splitPath(string(r.req.To))
 	if err != nil {
-		return fs.Place{}, err
+		return meta.Place{}, err
 	}
 	dir, err := n.mkdirAll(ctx, parts[:len(parts)-1])
-	return fs.Place{Dir: dir, Name: parts[len(parts)-1]}, err
+	return meta.Place{Dir: dir, Name: parts[len(parts)-1]}, err
 }
 
 // copyOut writes a file's bytes to a new local file, with the rights of the

@@ -52,7 +52,7 @@ func TestABrokenFileGivesItsNameBack(t *testing.T) {
 	requireSame(t, half, got) // R2
 	reader.Close()
 	for _, l := range r.lost() {
-		_, err := r.area.Recover(t.Context(), l.ID, fs.Place{}, true)
+		_, err := r.area.Recover(t.Context(), l.ID, meta.Place{}, true)
 		require.NoError(t, err)
 	}
 	requireSame(t, half, r.stored("f"))

@@ -17,7 +17,7 @@ func (a *Area) Create(ctx context.Context, dir meta.InodeID, name string, at met
 		return nil, fmt.Errorf("create: %w", err)
 	}
 	now := time.Now().UnixNano()
-	f := &file{a: a, id: meta.NewInodeID(), at: fs.Place{Dir: dir, Name: name}, refs: 1, exclusive: exclusive}
+	f := &file{a: a, id: meta.NewInodeID(), at: meta.Place{Dir: dir, Name: name}, refs: 1, exclusive: exclusive}
 	f.attrs = meta.Entry{
 		Kind: meta.KindFile, Inode: f.id, Mode: at.Mode, UID: at.UID, GID: at.GID, MtimeNs: at.MtimeNs, CtimeNs: now,
 	}
@@ -46,14 +46,14 @@ func (a *Area) Create(ctx context.Context, dir meta.InodeID, name string, at met
 	return f, nil
 }
 
-func (a *Area) free(at fs.Place) error {
+func (a *Area) free(at meta.Place) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freeLocked(at)
 }
 
 // freeLocked reports why a file cannot get a name here; a.mu is held.
-func (a *Area) freeLocked(at fs.Place) error {
+func (a *Area) freeLocked(at meta.Place) error {
 	f := a.names[at.Dir][at.Name]
 	switch {
 	case a.closed:
@@ -94,7 +94,7 @@ func (a *Area) take(dir meta.InodeID, e meta.Entry) (*file, error) {
 		f.refs++
 		return f, nil
 	}
-	f := &file{a: a, id: e.Inode, at: fs.Place{Dir: dir, Name: e.Name}, refs: 1, published: true, object: e.Object, attrs: e, entry: &e}
+	f := &file{a: a, id: e.Inode, at: meta.Place{Dir: dir, Name: e.Name}, refs: 1, published: true, object: e.Object, attrs: e, entry: &e}
 	f.attrs.Name, f.attrs.Size, f.attrs.Object, f.attrs.Version = "", 0, chunk.Object{}, 0
 	a.files[f.id] = f
 	if a.names[dir][e.Name] == nil { // else a file that is not published has it

@@ -30,7 +30,7 @@ type file struct {
 	reads sync.RWMutex
 
 	// Guarded by Area.mu.
-	at       fs.Place
+	at       meta.Place
 	removed  bool         // its name is gone, here or by another file that got it
 	broken   bool         // it has given its name back, and is to be recovered
 	refs     int          // uses
@@ -63,7 +63,7 @@ type sealed struct {
 }
 
 // place returns the file's name here; ok is false if it has none any more.
-func (f *file) place() (at fs.Place, ok bool) {
+func (f *file) place() (at meta.Place, ok bool) {
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()
 	return f.at, !f.removed && !f.broken
@@ -109,7 +109,7 @@ func (f *file) never() bool {
 }
 
 // noteLocked returns the note of the file as it is; f.mu is held.
-func (f *file) noteLocked(at fs.Place, s state) note {
+func (f *file) noteLocked(at meta.Place, s state) note {
 	n := note{
 		state: s, dir: at.Dir, entry: f.attrs, exclusive: f.exclusive && !f.published, published: f.published,
 		base: f.object.ID, whenNs: time.Now().UnixNano(),
@@ -169,7 +169,7 @@ func (f *file) Close() {
 }
 
 // rest notes that a private file is closed, and parks its bytes.
-func (f *file) rest(at fs.Place) {
+func (f *file) rest(at meta.Place) {
 	defer f.lockAll()()
 	f.mu.Lock()
 	noted := f.closed

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -77,7 +76,7 @@ func (a *Area) load() error {
 // restore gives a private file its name again; false if another file has it.
 func (a *Area) restore(l *lost) bool {
 	n := l.note
-	at := fs.Place{Dir: n.dir, Name: n.entry.Name}
+	at := meta.Place{Dir: n.dir, Name: n.entry.Name}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.files[n.entry.Inode] != nil || a.names[at.Dir][at.Name] != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -17,7 +16,7 @@ func (a *Area) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 
 // Mkdir implements fs.Changes.
 func (a *Area) Mkdir(ctx context.Context, dir meta.InodeID, name string, at meta.Attrs) (meta.Entry, error) {
-	if a.has(fs.Place{Dir: dir, Name: name}) {
+	if a.has(meta.Place{Dir: dir, Name: name}) {
 		return meta.Entry{}, fmt.Errorf("make directory %q: %w", name, meta.ErrExist)
 	}
 	ctx, cancel := a.bound(ctx)
@@ -32,7 +31,7 @@ func (a *Area) Mkdir(ctx context.Context, dir meta.InodeID, name string, at meta
 
 // Symlink implements fs.Changes.
 func (a *Area) Symlink(ctx context.Context, dir meta.InodeID, name, target string, at meta.Attrs) (meta.Entry, error) {
-	if a.has(fs.Place{Dir: dir, Name: name}) {
+	if a.has(meta.Place{Dir: dir, Name: name}) {
 		return meta.Entry{}, fmt.Errorf("make symlink %q: %w", name, meta.ErrExist)
 	}
 	ctx, cancel := a.bound(ctx)
@@ -55,7 +54,7 @@ func (a *Area) Symlink(ctx context.Context, dir meta.InodeID, name, target strin
 // Unlink implements fs.Changes. A file that is open here goes on, without a
 // name; what it holds is never published.
 func (a *Area) Unlink(ctx context.Context, dir meta.InodeID, name string) error {
-	at := fs.Place{Dir: dir, Name: name}
+	at := meta.Place{Dir: dir, Name: name}
 	f, err := a.shownAt(ctx, at)
 	if err != nil {
 		return err
@@ -78,7 +77,7 @@ func (a *Area) Unlink(ctx context.Context, dir meta.InodeID, name string) error 
 }
 
 // unlink removes a published name.
-func (a *Area) unlink(ctx context.Context, at fs.Place) error {
+func (a *Area) unlink(ctx context.Context, at meta.Place) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	_, version, err := a.cfg.Catalog.Unlink(ctx, at.Dir, at.Name, 0)
@@ -91,7 +90,7 @@ func (a *Area) unlink(ctx context.Context, at fs.Place) error {
 
 // shownAt returns the file that a name shows here; nil: it shows what is
 // published, which is not being written, or nothing.
-func (a *Area) shownAt(ctx context.Context, at fs.Place) (*file, error) {
+func (a *Area) shownAt(ctx context.Context, at meta.Place) (*file, error) {
 	f, disputes := a.named(at)
 	switch {
 	case f == nil:
@@ -132,7 +131,7 @@ func (f *file) unname() {
 // Rmdir implements fs.Changes. A directory in which a file has a name only here
 // is not empty.
 func (a *Area) Rmdir(ctx context.Context, dir meta.InodeID, name string) error {
-	if a.has(fs.Place{Dir: dir, Name: name}) {
+	if a.has(meta.Place{Dir: dir, Name: name}) {
 		return fmt.Errorf("remove directory %q: %w", name, meta.ErrNotDir)
 	}
 	e, err := a.cfg.View.Lookup(ctx, dir, name)
@@ -174,18 +173,18 @@ func (a *Area) emptied(dir meta.InodeID, remove func() error) error {
 }
 
 // SetAttr implements fs.Changes.
-func (a *Area) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set fs.AttrChange) (meta.Entry, error) {
+func (a *Area) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set meta.AttrChange) (meta.Entry, error) {
 	if f := a.use(e.Inode); f != nil {
 		defer f.Close()
 		return f.SetAttr(ctx, set)
 	}
-	return a.setAttr(ctx, fs.Place{Dir: dir, Name: e.Name}, e.Inode, set)
+	return a.setAttr(ctx, meta.Place{Dir: dir, Name: e.Name}, e.Inode, set)
 }
 
-func (a *Area) setAttr(ctx context.Context, at fs.Place, id meta.InodeID, set fs.AttrChange) (meta.Entry, error) {
+func (a *Area) setAttr(ctx context.Context, at meta.Place, id meta.InodeID, set meta.AttrChange) (meta.Entry, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	e, err := a.cfg.Catalog.SetAttr(ctx, at.Dir, at.Name, id, meta.AttrChange(set))
+	e, err := a.cfg.Catalog.SetAttr(ctx, at.Dir, at.Name, id, set)
 	if err != nil {
 		return meta.Entry{}, err
 	}
@@ -195,7 +194,7 @@ func (a *Area) setAttr(ctx context.Context, at fs.Place, id meta.InodeID, set fs
 
 // SetAttr implements fs.WriteFile. What is published changes everywhere; what
 // is not is published with the change.
-func (f *file) SetAttr(ctx context.Context, set fs.AttrChange) (meta.Entry, error) {
+func (f *file) SetAttr(ctx context.Context, set meta.AttrChange) (meta.Entry, error) {
 	f.name.Lock()
 	defer f.name.Unlock()
 	at, named := f.place()
@@ -211,19 +210,8 @@ func (f *file) SetAttr(ctx context.Context, set fs.AttrChange) (meta.Entry, erro
 	if now != nil {
 		f.entry = now // spares the next publish a look
 	}
-	if set.Mode != nil {
-		f.attrs.Mode = *set.Mode & 0o7777
-	}
-	if set.UID != nil {
-		f.attrs.UID = *set.UID
-	}
-	if set.GID != nil {
-		f.attrs.GID = *set.GID
-	}
-	if set.MtimeNs != nil {
-		f.attrs.MtimeNs = *set.MtimeNs
-	}
-	f.attrs.CtimeNs = time.Now().UnixNano()
+	f.attrs = set.Apply(f.attrs)
+	f.attrs.Mode &= 0o7777
 	resting := f.closed && !f.published
 	f.mu.Unlock()
 	if named && resting {

@@ -22,17 +22,17 @@ func (a *Area) Names() fs.Names { return overlay{a} }
 
 // Lookup implements fs.Names.
 func (o overlay) Lookup(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
-	return o.find(ctx, fs.Place{Dir: dir, Name: name}, o.a.cfg.View.Lookup)
+	return o.find(ctx, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.Lookup)
 }
 
 // Confirm implements fs.Names. That a name is only here needs no asking.
 func (o overlay) Confirm(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
-	return o.find(ctx, fs.Place{Dir: dir, Name: name}, o.a.cfg.View.Confirm)
+	return o.find(ctx, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.Confirm)
 }
 
 type lookup func(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
 
-func (o overlay) find(ctx context.Context, at fs.Place, ask lookup) (meta.Entry, error) {
+func (o overlay) find(ctx context.Context, at meta.Place, ask lookup) (meta.Entry, error) {
 	f, disputes := o.a.named(at)
 	never := f != nil && f.never()
 	if never && disputes == 0 {
@@ -52,7 +52,7 @@ func (o overlay) find(ctx context.Context, at fs.Place, ask lookup) (meta.Entry,
 
 // named returns the file that has a name here, and how many changes that the
 // View told of its name have not been looked at.
-func (a *Area) named(at fs.Place) (f *file, disputes int) {
+func (a *Area) named(at meta.Place) (f *file, disputes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if f = a.names[at.Dir][at.Name]; f != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/p2pfs/p2pfs/chunk"
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -47,7 +46,7 @@ func (f *file) publish(ctx context.Context) error {
 		f.name.Unlock()
 	}
 	if err != nil {
-		f.fail(err)
+		f.fail(context.WithoutCancel(ctx), err)
 	}
 	return err
 }
@@ -227,7 +226,7 @@ func (f *file) committed(s *sealed, e meta.Entry) {
 }
 
 // fail takes note, durably, of a publish that did not happen.
-func (f *file) fail(err error) {
+func (f *file) fail(ctx context.Context, err error) {
 	a := f.a
 	a.failures.Add(1)
 	f.io.RLock()
@@ -235,7 +234,7 @@ func (f *file) fail(err error) {
 	f.mu.Lock()
 	f.failed = err
 	f.mu.Unlock()
-	if e := f.keepFailed(stateFailed); e != nil {
+	if e := f.keepFailed(ctx); e != nil {
 		at, _ := f.place()
 		a.log.Error("a file that could not be published may not outlive a crash", "name", at.Name, "err", errors.Join(err, e))
 	}
@@ -243,14 +242,14 @@ func (f *file) fail(err error) {
 
 // keepFailed makes durable what is not published, and a note of it; f.io is
 // held.
-func (f *file) keepFailed(as state) error {
+func (f *file) keepFailed(ctx context.Context) error {
 	at, _ := f.place()
 	f.mu.Lock()
-	d, s, n := f.draft, f.sealed, f.noteLocked(at, as)
+	d, s, n := f.draft, f.sealed, f.noteLocked(at, stateFailed)
 	f.mu.Unlock()
 	switch {
 	case d != nil:
-		return errors.Join(d.Sync(context.Background()), d.note(n, true))
+		return errors.Join(d.Sync(ctx), d.note(n, true))
 	case s != nil:
 		return s.draft.note(n, true)
 	}
@@ -258,7 +257,7 @@ func (f *file) keepFailed(as state) error {
 }
 
 // note writes the note of what is not published; f.io is held.
-func (f *file) note(at fs.Place, as state, durable bool) error {
+func (f *file) note(at meta.Place, as state, durable bool) error {
 	f.mu.Lock()
 	d, n := f.draft, f.noteLocked(at, as)
 	if d == nil && f.sealed != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/p2pfs/p2pfs/cache"
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -185,7 +184,7 @@ func TestAFileThatAnotherNodeTookAwayIsNotBroughtBack(t *testing.T) {
 			require.Len(t, ls, 1)
 			require.Contains(t, ls[0].Reason, "name")
 
-			_, err = r.area.Recover(t.Context(), ls[0].ID, fs.Place{}, false)
+			_, err = r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
 			if how == "replaced" {
 				require.ErrorIs(t, err, meta.ErrExist)
 				_, err = r.area.Recover(t.Context(), ls[0].ID, at("g"), false)
@@ -218,7 +217,7 @@ func TestBytesWhosePublishFailedStay(t *testing.T) {
 			require.ErrorIs(t, w.Publish(t.Context()), meta.ErrUnavailable)
 			requireSame(t, want, r.content(w))
 			w.Close()
-			require.Equal(t, []fs.Place{at("f")}, r.changed, "the name goes")
+			require.Equal(t, []meta.Place{at("f")}, r.changed, "the name goes")
 			require.Equal(t, 1, r.area.Stats().Failed)
 			r.stop()
 			r.start()
@@ -229,11 +228,11 @@ func TestBytesWhosePublishFailedStay(t *testing.T) {
 			var out bytes.Buffer
 			require.NoError(t, r.area.CopyOut(t.Context(), ls[0].ID, &out))
 			requireSame(t, want, out.Bytes())
-			_, err := r.area.Recover(t.Context(), ls[0].ID, fs.Place{}, false)
+			_, err := r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
 			require.ErrorIs(t, err, meta.ErrUnavailable)
 			require.Len(t, r.lost(), 1)
 			r.faults.Up()
-			_, err = r.area.Recover(t.Context(), ls[0].ID, fs.Place{}, false)
+			_, err = r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
 			require.NoError(t, err)
 			requireSame(t, want, r.stored("f"))
 			require.Empty(t, r.lost())

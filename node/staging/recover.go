@@ -25,7 +25,7 @@ const (
 // Lost is a file whose bytes are here and not published.
 type Lost struct {
 	ID     uint64
-	At     fs.Place // zero if it is unreadable
+	At     meta.Place // zero if it is unreadable
 	Size   int64
 	When   time.Time // it came to its state
 	State  string
@@ -49,7 +49,7 @@ func (a *Area) Lost(ctx context.Context) []Lost {
 
 func (l *lost) show() Lost {
 	s := Lost{
-		ID: l.id, At: fs.Place{Dir: l.note.dir, Name: l.note.entry.Name}, Size: l.size,
+		ID: l.id, At: meta.Place{Dir: l.note.dir, Name: l.note.entry.Name}, Size: l.size,
 		When: time.Unix(0, l.note.whenNs), State: LostClosed, Reason: l.note.reason,
 	}
 	switch {
@@ -88,17 +88,17 @@ func (a *Area) claim(id uint64) (l *lost, free func(), err error) {
 // Recover publishes a lost file: under its own name if to is zero. A name that
 // another file, or a later publish, has got is refused with meta.ErrExist
 // unless replace.
-func (a *Area) Recover(ctx context.Context, id uint64, to fs.Place, replace bool) (meta.Entry, error) {
+func (a *Area) Recover(ctx context.Context, id uint64, to meta.Place, replace bool) (meta.Entry, error) {
 	l, free, err := a.claim(id)
 	if err != nil {
 		return meta.Entry{}, err
 	}
 	defer free()
-	if to == (fs.Place{}) {
+	if to == (meta.Place{}) {
 		if l.broken != nil {
 			return meta.Entry{}, fmt.Errorf("nobody knows its name; say where it is to go: %w", l.broken)
 		}
-		to = fs.Place{Dir: l.note.dir, Name: l.note.entry.Name}
+		to = meta.Place{Dir: l.note.dir, Name: l.note.entry.Name}
 	}
 	if a.has(to) {
 		return meta.Entry{}, fmt.Errorf("a file of that name is being written here: %w", meta.ErrExist)
@@ -114,7 +114,7 @@ func (a *Area) Recover(ctx context.Context, id uint64, to fs.Place, replace bool
 }
 
 // over returns what a lost file is to be published over; nil: nothing.
-func (a *Area) over(ctx context.Context, l *lost, to fs.Place, replace bool) (*meta.Entry, error) {
+func (a *Area) over(ctx context.Context, l *lost, to meta.Place, replace bool) (*meta.Entry, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	e, err := a.cfg.Catalog.Lookup(ctx, to.Dir, to.Name)
@@ -137,7 +137,7 @@ func (a *Area) over(ctx context.Context, l *lost, to fs.Place, replace bool) (*m
 }
 
 // republish publishes a lost file over what was found.
-func (a *Area) republish(ctx context.Context, l *lost, to fs.Place, over *meta.Entry) (_ meta.Entry, err error) {
+func (a *Area) republish(ctx context.Context, l *lost, to meta.Place, over *meta.Entry) (_ meta.Entry, err error) {
 	f := &file{a: a, id: l.note.entry.Inode, at: to, closed: true, attrs: l.note.entry, entry: over}
 	f.attrs.Name = ""
 	if l.broken != nil {

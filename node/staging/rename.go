@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
 // Rename implements fs.Changes.
-func (a *Area) Rename(ctx context.Context, from, to fs.Place, noReplace bool) (meta.Entry, error) {
+func (a *Area) Rename(ctx context.Context, from, to meta.Place, noReplace bool) (meta.Entry, error) {
 	e, err := a.rename(ctx, from, to, noReplace)
 	if err != nil {
 		return meta.Entry{}, fmt.Errorf("rename %q to %q: %w", from.Name, to.Name, err)
@@ -18,7 +17,7 @@ func (a *Area) Rename(ctx context.Context, from, to fs.Place, noReplace bool) (m
 	return e, nil
 }
 
-func (a *Area) rename(ctx context.Context, from, to fs.Place, noReplace bool) (meta.Entry, error) {
+func (a *Area) rename(ctx context.Context, from, to meta.Place, noReplace bool) (meta.Entry, error) {
 	if err := meta.CheckName(to.Name); err != nil {
 		return meta.Entry{}, err
 	}
@@ -33,7 +32,7 @@ func (a *Area) rename(ctx context.Context, from, to fs.Place, noReplace bool) (m
 // errMoved: what was to be locked has another name now.
 var errMoved = errors.New("renamed or removed meanwhile")
 
-func (a *Area) renameOnce(ctx context.Context, from, to fs.Place, noReplace bool) (meta.Entry, error) {
+func (a *Area) renameOnce(ctx context.Context, from, to meta.Place, noReplace bool) (meta.Entry, error) {
 	f, err := a.shownAt(ctx, from)
 	if err != nil {
 		return meta.Entry{}, err
@@ -65,7 +64,7 @@ func (a *Area) renameOnce(ctx context.Context, from, to fs.Place, noReplace bool
 	return a.renamePublished(ctx, f, from, to, over, noReplace)
 }
 
-func (f *file) standsAt(at fs.Place) bool {
+func (f *file) standsAt(at meta.Place) bool {
 	now, ok := f.place()
 	return ok && now == at
 }
@@ -94,7 +93,7 @@ func lockNames(f, g *file) (unlock func()) {
 
 // renamePublished renames what the store knows. f is its file if it is being
 // written here, over the file that has the new name here; both may be nil.
-func (a *Area) renamePublished(ctx context.Context, f *file, from, to fs.Place, over *file, noReplace bool) (meta.Entry, error) {
+func (a *Area) renamePublished(ctx context.Context, f *file, from, to meta.Place, over *file, noReplace bool) (meta.Entry, error) {
 	if over != nil && over.never() {
 		e, err := a.cfg.View.Lookup(ctx, from.Dir, from.Name)
 		if err == nil && e.Kind == meta.KindDir {
@@ -108,7 +107,7 @@ func (a *Area) renamePublished(ctx context.Context, f *file, from, to fs.Place, 
 	if err != nil {
 		return meta.Entry{}, err
 	}
-	a.cfg.View.Renamed(meta.Place(from), meta.Place(to), moved)
+	a.cfg.View.Renamed(from, to, moved)
 	if over != nil && moved.Entry.Inode != over.id {
 		over.unname()
 	}
@@ -125,11 +124,11 @@ func (a *Area) renamePublished(ctx context.Context, f *file, from, to fs.Place, 
 
 // move renames in the store. An empty directory that would be replaced must be
 // empty here, too.
-func (a *Area) move(ctx context.Context, from, to fs.Place, noReplace bool) (moved meta.Moved, err error) {
+func (a *Area) move(ctx context.Context, from, to meta.Place, noReplace bool) (moved meta.Moved, err error) {
 	do := func() error {
 		ctx, cancel := a.bound(ctx)
 		defer cancel()
-		moved, err = a.cfg.Catalog.Rename(ctx, meta.Place(from), meta.Place(to), meta.RenameOptions{NoReplace: noReplace})
+		moved, err = a.cfg.Catalog.Rename(ctx, from, to, meta.RenameOptions{NoReplace: noReplace})
 		return err
 	}
 	e, lookErr := a.cfg.View.Lookup(ctx, to.Dir, to.Name)
@@ -140,7 +139,7 @@ func (a *Area) move(ctx context.Context, from, to fs.Place, noReplace bool) (mov
 }
 
 // rename gives the file another name here; f.name is held.
-func (f *file) rename(to fs.Place) {
+func (f *file) rename(to meta.Place) {
 	a := f.a
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -13,7 +12,7 @@ import (
 // the new name is not private, that publishes it, and errors are the
 // publish's; if it is being written, its next close does. f.pub and f.name are
 // held, and over.name if there is one.
-func (a *Area) renameLocal(ctx context.Context, f *file, to fs.Place, over *file, noReplace bool) (meta.Entry, error) {
+func (a *Area) renameLocal(ctx context.Context, f *file, to meta.Place, over *file, noReplace bool) (meta.Entry, error) {
 	target, err := a.target(ctx, to, over)
 	if err != nil {
 		return meta.Entry{}, err
@@ -36,7 +35,7 @@ func (a *Area) renameLocal(ctx context.Context, f *file, to fs.Place, over *file
 
 // target returns what the store has under a name that a file is to get; nil:
 // nothing.
-func (a *Area) target(ctx context.Context, to fs.Place, over *file) (*meta.Entry, error) {
+func (a *Area) target(ctx context.Context, to meta.Place, over *file) (*meta.Entry, error) {
 	if over != nil && over.never() && over.hidden() == 0 {
 		return nil, nil
 	}
@@ -54,7 +53,7 @@ func (a *Area) target(ctx context.Context, to fs.Place, over *file) (*meta.Entry
 
 // stand gives a file its new name here, over what has it, and returns what
 // takes that back.
-func (f *file) stand(to fs.Place, over *file, target *meta.Entry, exclusive bool) (undo func()) {
+func (f *file) stand(to meta.Place, over *file, target *meta.Entry, exclusive bool) (undo func()) {
 	a := f.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +82,7 @@ func (f *file) stand(to fs.Place, over *file, target *meta.Entry, exclusive bool
 
 // settleAt makes the new name of a file what it has to be: published, if the
 // file is closed and the name is not private.
-func (a *Area) settleAt(ctx context.Context, f *file, to fs.Place, target *meta.Entry) error {
+func (a *Area) settleAt(ctx context.Context, f *file, to meta.Place, target *meta.Entry) error {
 	f.mu.Lock()
 	closed := f.closed
 	f.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -39,7 +38,7 @@ func TestAFileThatWasNotClosedIsListed(t *testing.T) {
 			want := append([]byte{}, old...)
 			copy(want[2*block:], "half")
 			for _, l := range ls {
-				_, err := r.area.Recover(t.Context(), l.ID, fs.Place{}, false)
+				_, err := r.area.Recover(t.Context(), l.ID, meta.Place{}, false)
 				require.NoError(t, err)
 			}
 			requireSame(t, want, r.stored("f"))
@@ -86,7 +85,7 @@ func TestACrashAtEachStepOfAPublish(t *testing.T) {
 			default:
 				require.Len(t, ls, 1)
 				require.Equal(t, int64(block), e.Size, "the old one, whole")
-				_, err := r.area.Recover(t.Context(), ls[0].ID, fs.Place{}, false)
+				_, err := r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
 				require.NoError(t, err)
 				requireSame(t, want, r.stored("f"))
 				require.Empty(t, r.lost())
@@ -130,9 +129,9 @@ func TestRecoverLeavesANewerFileAlone(t *testing.T) {
 	r.elsewhere("f", []byte("newer"), meta.PublishIf{Over: &e, Known: true})
 	ls := r.lost()
 	require.Len(t, ls, 1)
-	_, err := r.area.Recover(t.Context(), ls[0].ID, fs.Place{}, false)
+	_, err := r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
 	require.ErrorIs(t, err, meta.ErrExist)
-	_, err = r.area.Recover(t.Context(), ls[0].ID, fs.Place{}, true)
+	_, err = r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, true)
 	require.NoError(t, err)
 	require.Equal(t, "mine!", string(r.stored("f")))
 }

@@ -42,7 +42,7 @@ type rig struct {
 	area  *Area
 
 	mu      sync.Mutex
-	changed []fs.Place
+	changed []meta.Place
 }
 
 // elsewhere holds the bytes of objects that other nodes have.
@@ -85,7 +85,7 @@ func (r *rig) start() {
 		Changed: func(dir meta.InodeID, name string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.changed = append(r.changed, fs.Place{Dir: dir, Name: name})
+			r.changed = append(r.changed, meta.Place{Dir: dir, Name: name})
 		},
 	})
 	require.NoError(r.t, err)
@@ -269,7 +269,7 @@ func (w writeReader) Close() error { return nil }
 
 func (r *rig) lost() []Lost { return r.area.Lost(r.t.Context()) }
 
-func at(name string) fs.Place { return fs.Place{Dir: meta.RootDir, Name: name} }
+func at(name string) meta.Place { return meta.Place{Dir: meta.RootDir, Name: name} }
 
 func random(n int64, seed uint64) []byte {
 	b := make([]byte, n)

@@ -12,7 +12,7 @@ func (a *Area) enterLocked(f *file) {
 }
 
 // nameLocked gives a file a name here; a.mu is held.
-func (a *Area) nameLocked(f *file, at fs.Place) {
+func (a *Area) nameLocked(f *file, at meta.Place) {
 	f.at = at
 	in := a.names[at.Dir]
 	if in == nil {
@@ -62,7 +62,7 @@ func (a *Area) use(id meta.InodeID) *file {
 }
 
 // has reports whether a file has a name only here.
-func (a *Area) has(at fs.Place) bool {
+func (a *Area) has(at meta.Place) bool {
 	f, _ := a.named(at)
 	return f != nil && f.never()
 }
