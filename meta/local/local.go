@@ -4,10 +4,8 @@
 package local
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/boltfile"
 )
 
 const (
@@ -35,9 +34,8 @@ const (
 
 // Buckets and keys of the file.
 var (
-	bucketTable = []byte("table") // keyFormat, keyStore
+	bucketTable = []byte("table") // the format, keyStore
 	bucketDirs  = []byte("dirs")  // directory id to a bucket of names
-	keyFormat   = []byte("format")
 	keyStore    = []byte("store")
 	// keyWhole is in the bucket of a wholly known directory and holds its
 	// version. No name is a NUL.
@@ -75,9 +73,9 @@ func Open(dir string, log *slog.Logger) (*Table, error) {
 	}
 	path := filepath.Join(dir, fileName)
 	db, err := openDB(path)
-	if errors.Is(err, errUnfit) {
+	if errors.Is(err, boltfile.ErrUnfit) {
 		log.Warn("table of names begun anew", "file", path, "err", err)
-		if err := setAside(path); err != nil {
+		if err := boltfile.SetAside(path); err != nil {
 			return nil, err
 		}
 		db, err = openDB(path)
@@ -93,79 +91,11 @@ func Open(dir string, log *slog.Logger) (*Table, error) {
 	return t, nil
 }
 
-// errUnfit: the file is not one that this program can go on with.
-var errUnfit = errors.New("unusable file")
-
-func openDB(path string) (db *bolt.DB, err error) {
-	defer func() {
-		// bbolt panics where a page is not what it should be.
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", errUnfit, r)
-		}
-	}()
+func openDB(path string) (*bolt.DB, error) {
 	if st, err := os.Stat(path); err == nil && st.Size() > maxBytes {
-		return nil, fmt.Errorf("%w: it has grown to %d bytes", errUnfit, st.Size())
+		return nil, fmt.Errorf("%w: it has grown to %d bytes", boltfile.ErrUnfit, st.Size())
 	}
-	// With NoFreelistSync a damaged file would end the process: bbolt then
-	// reads all of it in a goroutine of its own, where a panic is final.
-	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType})
-	switch {
-	case err == nil:
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, bolt.ErrTimeout):
-		return nil, err
-	default:
-		return nil, fmt.Errorf("%w: %w", errUnfit, err)
-	}
-	if err := prepare(db); err != nil {
-		_ = db.Close()
-		return nil, err
-	}
-	return db, nil
-}
-
-// prepare checks the file's layout and makes its buckets.
-func prepare(db *bolt.DB) error {
-	err := db.View(func(tx *bolt.Tx) error {
-		// A file cut short would end this process at the first page that
-		// is missing.
-		st, err := os.Stat(db.Path())
-		if err != nil {
-			return err
-		}
-		if st.Size() < tx.Size() {
-			return fmt.Errorf("%w: %d bytes of %d are there", errUnfit, st.Size(), tx.Size())
-		}
-		if b := tx.Bucket(bucketTable); b != nil {
-			if v := b.Get(keyFormat); len(v) != 8 || binary.LittleEndian.Uint64(v) != format {
-				return fmt.Errorf("%w: its format %x is not known", errUnfit, v)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return db.Update(func(tx *bolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucketTable)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.CreateBucketIfNotExists(bucketDirs); err != nil {
-			return err
-		}
-		if b.Get(keyFormat) != nil {
-			return nil
-		}
-		return b.Put(keyFormat, binary.LittleEndian.AppendUint64(nil, format))
-	})
-}
-
-// setAside renames the file, over one set aside before.
-func setAside(path string) error {
-	if err := os.Rename(path, path+".bad"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("set table of names aside: %w", err)
-	}
-	return nil
+	return boltfile.Open(path, boltfile.Layout{Format: format, Bucket: bucketTable, Buckets: [][]byte{bucketDirs}})
 }
 
 // Close writes what is put, and closes the file.
@@ -249,19 +179,19 @@ func (t *Table) guard(fn func() error) (err error) {
 	broken := t.broken
 	t.mu.Unlock()
 	if broken {
-		return errUnfit
+		return boltfile.ErrUnfit
 	}
 	defer func() {
 		r := recover()
 		if r == nil {
 			return
 		}
-		err = fmt.Errorf("%w: %v", errUnfit, r)
+		err = fmt.Errorf("%w: %v", boltfile.ErrUnfit, r)
 		t.mu.Lock()
 		t.broken = true
 		t.mu.Unlock()
 		t.log.Error("table of names is damaged, and not used until the next start", "file", t.path, "err", err)
-		_ = setAside(t.path)
+		_ = boltfile.SetAside(t.path)
 	}()
 	return fn()
 }

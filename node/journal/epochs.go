@@ -8,6 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/boltfile"
 )
 
 var errClosed = errors.New("the journal is closed")
@@ -19,7 +20,7 @@ const recentDirs = 64
 func (j *Journal) loadEpochs(b *bolt.Bucket) error {
 	return b.ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) != len(meta.Epoch{}) {
-			return fmt.Errorf("%w: epoch %x is %x", errUnfit, k, v)
+			return fmt.Errorf("%w: epoch %x is %x", boltfile.ErrUnfit, k, v)
 		}
 		n := binary.BigEndian.Uint64(k)
 		j.epochs[meta.Epoch(v)], j.byNumber[n] = n, meta.Epoch(v)
@@ -75,7 +76,7 @@ func (j *Journal) loadRecent(b []byte) error {
 		return nil
 	}
 	if len(b) < len(j.recentOf) || (len(b)-len(j.recentOf))%16 != 0 {
-		return fmt.Errorf("%w: %d bytes of recent changes", errUnfit, len(b))
+		return fmt.Errorf("%w: %d bytes of recent changes", boltfile.ErrUnfit, len(b))
 	}
 	b = b[copy(j.recentOf[:], b):]
 	for ; len(b) > 0; b = b[16:] {

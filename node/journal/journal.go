@@ -4,9 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -14,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/boltfile"
 )
 
 // TombstonesFor is how long a removal is remembered.
@@ -39,7 +38,6 @@ var (
 	bucketDirs   = []byte("dirs")    // directory id to its way
 	bucketSelf   = []byte("self")    // directory id to its own record
 
-	keyFormat  = []byte("format")
 	keyOffered = []byte("offered") // the epoch that all of it was offered into
 	keyTouched = []byte("touched") // seconds since 1970
 	keyRecent  = []byte("recent")
@@ -93,10 +91,10 @@ func Open(dir string, log *slog.Logger) (*Journal, error) {
 	}
 	j.room.L = &j.mu
 	err := j.open()
-	if errors.Is(err, errUnfit) {
+	if errors.Is(err, boltfile.ErrUnfit) {
 		log.Error("the journal of names is unreadable and begun anew: names written here before will not come back if the store loses them", "file", j.path, "err", err)
-		if err := os.Rename(j.path, j.path+".bad"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("set the journal of names aside: %w", err)
+		if err := boltfile.SetAside(j.path); err != nil {
+			return nil, err
 		}
 		err = j.open()
 	}
@@ -127,75 +125,24 @@ func (j *Journal) takeOver(dir string) {
 	}
 }
 
-// errUnfit: the file is not one that this program can go on with.
-var errUnfit = errors.New("unusable file")
-
 func (j *Journal) open() (err error) {
-	defer func() { // bbolt panics where a page is not what it should be
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", errUnfit, r)
-		}
-	}()
-	db, err := bolt.Open(j.path, 0o600, &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType})
-	switch {
-	case err == nil:
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, bolt.ErrTimeout):
-		return err
-	default:
-		return fmt.Errorf("%w: %w", errUnfit, err)
-	}
-	if err := j.prepare(db); err != nil {
-		_ = db.Close()
-		return err
-	}
-	j.db = db
-	return nil
+	j.db, err = boltfile.Open(j.path, boltfile.Layout{
+		Format: format, Bucket: bucketState, Load: j.load,
+		Buckets: [][]byte{bucketEpochs, bucketNames, bucketDirs, bucketSelf, bucketEnded, bucketHeld},
+	})
+	return err
 }
 
-// prepare checks the file's layout, makes its buckets and loads what is kept
-// in memory.
-func (j *Journal) prepare(db *bolt.DB) error {
-	err := db.View(func(tx *bolt.Tx) error {
-		// A file cut short would end this process at the first page that
-		// is missing.
-		st, err := os.Stat(db.Path())
-		if err != nil {
-			return err
-		}
-		if st.Size() < tx.Size() {
-			return fmt.Errorf("%w: %d bytes of %d are there", errUnfit, st.Size(), tx.Size())
-		}
-		if b := tx.Bucket(bucketState); b != nil {
-			if v := b.Get(keyFormat); len(v) != 8 || binary.LittleEndian.Uint64(v) != format {
-				return fmt.Errorf("%w: its format %x is not known", errUnfit, v)
-			}
-		}
-		return nil
-	})
-	if err != nil {
+// load takes what is kept in memory out of the file.
+func (j *Journal) load(tx *bolt.Tx) error {
+	if err := j.loadEpochs(tx.Bucket(bucketEpochs)); err != nil {
 		return err
 	}
-	return db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{bucketState, bucketEpochs, bucketNames, bucketDirs, bucketSelf, bucketEnded, bucketHeld} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		if err := j.loadEpochs(tx.Bucket(bucketEpochs)); err != nil {
-			return err
-		}
-		state := tx.Bucket(bucketState)
-		if v := state.Get(keyTaken); len(v) == 8 {
-			j.taken = binary.LittleEndian.Uint64(v)
-		}
-		if err := j.loadRecent(state.Get(keyRecent)); err != nil {
-			return err
-		}
-		if state.Get(keyFormat) != nil {
-			return nil
-		}
-		return state.Put(keyFormat, binary.LittleEndian.AppendUint64(nil, format))
-	})
+	state := tx.Bucket(bucketState)
+	if v := state.Get(keyTaken); len(v) == 8 {
+		j.taken = binary.LittleEndian.Uint64(v)
+	}
+	return j.loadRecent(state.Get(keyRecent))
 }
 
 // Close writes what was handed over, and closes the file.
@@ -226,7 +173,7 @@ func (j *Journal) guard(fn func() error) (err error) {
 		if r == nil {
 			return
 		}
-		err = fmt.Errorf("%w: %v", errUnfit, r)
+		err = fmt.Errorf("%w: %v", boltfile.ErrUnfit, r)
 		j.mu.Lock()
 		first := j.broken == nil
 		j.broken = err
@@ -234,7 +181,7 @@ func (j *Journal) guard(fn func() error) (err error) {
 		j.mu.Unlock()
 		if first {
 			j.log.Error("the journal of names is damaged, and not used until the next start", "file", j.path, "err", err)
-			_ = os.Rename(j.path, j.path+".bad")
+			_ = boltfile.SetAside(j.path)
 		}
 	}()
 	return fn()
