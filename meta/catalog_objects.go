@@ -121,16 +121,21 @@ func (c *Catalog) Object(ctx context.Context, id chunk.ObjectID) (ObjectRecord, 
 	return unmarshalObject(id, recs[0].Value, recs[0].Version, c.chunkSize.Load())
 }
 
+// recordOf reads an object's record, or begins one where there is none.
+func (c *Catalog) recordOf(o chunk.Object, old Record) (ObjectRecord, error) {
+	if old.Value == nil {
+		return ObjectRecord{Object: o}, nil
+	}
+	return unmarshalObject(o.ID, old.Value, old.Version, c.chunkSize.Load())
+}
+
 // MarkDamaged records that an object cannot be trusted, for everyone. The
 // first reason stands. An object of one block gets a record for it.
 func (c *Catalog) MarkDamaged(ctx context.Context, o chunk.Object, why string) error {
 	_, err := c.rewrite(ctx, Key{objectSlot(o.ID), self}, func(old Record) ([]byte, error) {
-		r := ObjectRecord{Object: o}
-		if old.Value != nil {
-			var err error
-			if r, err = unmarshalObject(o.ID, old.Value, old.Version, c.chunkSize.Load()); err != nil {
-				return nil, err
-			}
+		r, err := c.recordOf(o, old)
+		if err != nil {
+			return nil, err
 		}
 		if r.Damaged != "" {
 			return nil, nil

@@ -29,12 +29,9 @@ func (c *Catalog) addReference(ctx context.Context, o chunk.Object, at Place) ([
 	}
 	var refs []Reference
 	_, err := c.rewrite(ctx, Key{objectSlot(o.ID), self}, func(old Record) ([]byte, error) {
-		r := ObjectRecord{Object: o}
-		if old.Value != nil {
-			var err error
-			if r, err = unmarshalObject(o.ID, old.Value, old.Version, c.chunkSize.Load()); err != nil {
-				return nil, err
-			}
+		r, err := c.recordOf(o, old)
+		if err != nil {
+			return nil, err
 		}
 		r.References = slices.DeleteFunc(r.References, func(r Reference) bool { return r.Dir == at.Dir && r.Name == at.Name })
 		r.References = append(r.References, Reference{at.Dir, at.Name, rand.Uint64()})
