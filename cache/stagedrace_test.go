@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -218,16 +217,10 @@ func TestBaseIsBad(t *testing.T) {
 	t.Parallel()
 	c := openCache(t, config(t))
 	o := publishNew(t, c, 1, 5*bs)
-	path := c.roots[0].path(o.ID, ".data")
-	require.NoError(t, os.Chmod(path, 0o600))
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
-	_, err = f.WriteAt([]byte{1, 2, 3}, 2*bs)
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
+	corrupt(t, c.roots[0].path(o.ID, ".data"), 2*bs, 3)
 	s := staged(t, c, 2, &Base{Object: o})
 	require.NoError(t, s.WriteAt(t.Context(), []byte("x"), 0))
-	_, err = s.Publish(t.Context(), cut())
+	_, err := s.Publish(t.Context(), cut())
 	require.ErrorIs(t, err, chunk.ErrCorrupt)
 }
 

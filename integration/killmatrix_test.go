@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -145,12 +144,7 @@ func (m *killMatrix) writer(name string, n int) *disturbed {
 	cmd := child("writer", m.a.path(name), m.p.how, itoa(m.p.size), fmt.Sprint(n))
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	out, pw, err := os.Pipe()
-	require.NoError(t, err)
-	cmd.Stdout, cmd.Stderr = pw, os.Stderr
-	p, err := spawn(cmd)
-	require.NoError(t, err)
-	require.NoError(t, pw.Close())
+	p, out := spawnPiped(t, cmd)
 	w := &disturbed{&process{cmd: cmd, ended: make(chan struct{})}, in, new(strings.Builder)}
 	lines := bufio.NewReader(out)
 	line, err := lines.ReadString('\n')
@@ -176,12 +170,7 @@ type watching struct {
 func (m *killMatrix) stopper(victim *process, n int) *watching {
 	t := m.t
 	cmd := child("stopper", itoa(m.a.proc.pid()), itoa(victim.pid()), itoa(n))
-	out, pw, err := os.Pipe()
-	require.NoError(t, err)
-	cmd.Stdout, cmd.Stderr = pw, os.Stderr
-	p, err := spawn(cmd)
-	require.NoError(t, err)
-	require.NoError(t, pw.Close())
+	p, out := spawnPiped(t, cmd)
 	t.Cleanup(p.kill)
 	s := &watching{p, make(chan string, 10_000)}
 	go func() {

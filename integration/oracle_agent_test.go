@@ -69,13 +69,7 @@ func startAgent(t testing.TB, mnt string) *agent {
 	cmd := child("agent", mnt)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	// A pipe of our own: Wait closes those of the command as it likes.
-	out, w, err := os.Pipe()
-	require.NoError(t, err)
-	cmd.Stdout, cmd.Stderr = w, os.Stderr
-	p, err := spawn(cmd)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
+	p, out := spawnPiped(t, cmd)
 	t.Cleanup(func() {
 		p.kill()
 		_ = out.Close()

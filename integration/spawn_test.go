@@ -67,6 +67,19 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
+// spawnPiped starts a command whose output is read from out, which its reader
+// closes. A pipe of our own: Wait closes those of the command as it likes.
+func spawnPiped(t testing.TB, cmd *exec.Cmd) (p *process, out *os.File) {
+	t.Helper()
+	out, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = w, os.Stderr
+	p, err = spawn(cmd)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return p, out
+}
+
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
 func (p *process) alive() bool {

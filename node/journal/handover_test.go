@@ -119,7 +119,7 @@ func childMain(home string) {
 	for step := from + 1; ; step++ {
 		childStep(realRecorder{j}, step)
 		fmt.Printf("%-500d\n", step) // a pipe takes few of them: the child is not far ahead
-		if rand.IntN(200) == 0 { // to be killed in its middle more often
+		if rand.IntN(200) == 0 {     // to be killed in its middle more often
 			go func() { _ = j.Flush() }()
 		}
 		if rand.IntN(50) == 0 {
