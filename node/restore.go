@@ -24,6 +24,8 @@ const (
 	settleFor = 3 * time.Second
 	// settleMax bounds the wait for others that bring names back.
 	settleMax = time.Minute
+	// othersEvery is how often it is looked how far the others are.
+	othersEvery = 250 * time.Millisecond
 	// reconcileEvery is how often the journal is compared with the store, so
 	// that names which others removed leave it long before their tombstones go.
 	reconcileEvery = time.Hour
@@ -352,6 +354,9 @@ func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration
 	if err := o.run(ctx); err != nil {
 		return err
 	}
+	if err := r.offerWaiting(ctx, o, began, settle); err != nil {
+		return err
+	}
 	// Whatever was offered into a store that was lost once more is to be
 	// offered again.
 	if now, found, err := r.catalog.StoreRecord(ctx); err != nil || !found || now.Epoch != info.Epoch {
@@ -370,6 +375,21 @@ func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration
 	return r.awaitOthers(ctx, began, settle)
 }
 
+// offerWaiting offers again, for as long as settle, what waits for directories
+// that others bring back meanwhile. This node counts as restoring until then,
+// so that nobody takes its names for gone.
+func (r *restorer) offerWaiting(ctx context.Context, o *offering, began time.Time, settle time.Duration) error {
+	for o.count.Waiting > 0 && time.Since(began) < settle {
+		if !pause(ctx, othersEvery) {
+			return ctx.Err()
+		}
+		if err := o.offer(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // awaitOthers waits until the others have brought back what they have, too.
 func (r *restorer) awaitOthers(ctx context.Context, began time.Time, settle time.Duration) error {
 	for {
@@ -380,7 +400,7 @@ func (r *restorer) awaitOthers(ctx context.Context, began time.Time, settle time
 		if waited := time.Since(began); waited >= settle && (busy == 0 || waited >= settleMax) {
 			return nil
 		}
-		if !pause(ctx, 250*time.Millisecond) {
+		if !pause(ctx, othersEvery) {
 			return ctx.Err()
 		}
 	}

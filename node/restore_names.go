@@ -62,9 +62,15 @@ func (o *offering) run(ctx context.Context) error {
 	if err := o.objects(ctx); err != nil {
 		return err
 	}
+	return o.offer(ctx)
+}
+
+// offer offers what was not offered yet. Directories that others have to bring
+// back may be there when it is called again.
+func (o *offering) offer(ctx context.Context) error {
 	// The second pass finds what others moved while the first was under way.
 	for pass := 0; ; pass++ {
-		o.placed, o.again = map[meta.InodeID]meta.InodeID{}, false
+		o.placed, o.again, o.count.Waiting = map[meta.InodeID]meta.InodeID{}, false, 0
 		if err := o.pass(ctx); err != nil {
 			return err
 		}

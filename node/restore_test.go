@@ -208,6 +208,41 @@ func TestRestore(t *testing.T) { // N6
 	}
 }
 
+// A name in a directory that another node made, and whose way was not found
+// before the store was lost, is brought back once that node has made the
+// directory again.
+func TestNamesWaitForTheDirectoriesOfOthers(t *testing.T) { // N6
+	t.Parallel()
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	a, b := newMember(t, t.TempDir()), newMember(t, t.TempDir())
+	a.on(s.Another(), info)
+	b.on(s.Another(), info)
+	d, err := a.c.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
+	require.NoError(t, err)
+	_, err = b.c.Link(t.Context(), d.Inode, metatest.File("f", 5))
+	require.NoError(t, err)
+	want := treeOf(t, a.c)
+
+	s = memory.New()
+	a.on(s.Another(), info)
+	b.on(s.Another(), info)
+	require.NoError(t, b.r.enter(t.Context(), false))
+	done := make(chan error, 1)
+	go func() { done <- b.r.attempt(t.Context(), "test", settleFor) }()
+	require.Eventually(t, func() bool {
+		n, err := b.c.Restoring(t.Context())
+		return err == nil && n == 1
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, a.r.enter(t.Context(), false))
+	require.NoError(t, a.r.attempt(t.Context(), "test", 0))
+	require.NoError(t, <-done)
+	a.c.Release()
+	b.c.Release()
+	require.Equal(t, want, treeOf(t, a.c))
+}
+
 // A journal follows what others do to its names.
 func TestTheJournalFollows(t *testing.T) { // N6
 	t.Parallel()
