@@ -86,7 +86,7 @@ func (c *Catalog) join(ctx context.Context, opts JoinOptions) (StoreInfo, error)
 		return StoreInfo{}, err
 	}
 	for {
-		recs, err := c.slots.Get(ctx, Key{storeSlot, self}, Key{dirSlot(RootDir), self})
+		recs, err := c.slots.Get(ctx, Key{StoreSlot, self}, Key{dirSlot(RootDir), self})
 		if err != nil {
 			return StoreInfo{}, err
 		}
@@ -114,21 +114,20 @@ func (c *Catalog) makeStore(ctx context.Context, chunkSize int64) (StoreInfo, er
 	if err != nil {
 		return StoreInfo{}, err
 	}
-	_, err = c.slots.Apply(ctx, storeSlot, []If{{Field: self, Absent: true}}, []Set{{self, b}})
+	_, err = c.slots.Apply(ctx, StoreSlot, []If{{Field: self, Absent: true}}, []Set{{self, b}, {epochField(info.Epoch), []byte{}}})
 	if err != nil {
 		return StoreInfo{}, err
 	}
 	return info, c.makeRoot(ctx)
 }
 
-func (c *Catalog) makeRoot(ctx context.Context) error { return c.makeRootIn(ctx, c.slots) }
-
-func (c *Catalog) makeRootIn(ctx context.Context, slots Slots) error {
+// makeRoot makes the root directory, if it is not there.
+func (c *Catalog) makeRoot(ctx context.Context) error {
 	b, err := marshalDir(DirInfo{Mode: 0o755}, nil)
 	if err != nil {
 		return err
 	}
-	_, err = slots.Apply(ctx, dirSlot(RootDir), []If{{Field: self, Absent: true}}, []Set{{self, b}})
+	_, err = c.raw.Apply(ctx, dirSlot(RootDir), []If{{Field: self, Absent: true}}, []Set{{self, b}})
 	if err != nil && !errors.Is(err, ErrConflict) {
 		return fmt.Errorf("make the root directory: %w", err)
 	}

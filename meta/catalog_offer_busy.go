@@ -7,8 +7,8 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// restoreSlot lists the nodes that are bringing names back.
-const restoreSlot Slot = "restore"
+// reStoreSlot lists the nodes that are bringing names back.
+const reStoreSlot Slot = "restore"
 
 // SetRestoring says that a node is bringing names back into the store, or has
 // done so.
@@ -17,7 +17,7 @@ func (c *Catalog) SetRestoring(ctx context.Context, node chunk.NodeID, on bool) 
 	if on {
 		set.Value = []byte{}
 	}
-	if _, err := c.raw.Apply(ctx, restoreSlot, nil, []Set{set}); err != nil {
+	if _, err := c.raw.Apply(ctx, reStoreSlot, nil, []Set{set}); err != nil {
 		return fmt.Errorf("say that names are being brought back: %w", err)
 	}
 	return nil
@@ -28,7 +28,7 @@ func (c *Catalog) Restoring(ctx context.Context) (int, error) {
 	n := 0
 	next := ""
 	for first := true; first || next != ""; first = false {
-		p, err := c.raw.List(ctx, restoreSlot, next, MaxSets)
+		p, err := c.raw.List(ctx, reStoreSlot, next, MaxSets)
 		if err != nil {
 			return 0, fmt.Errorf("list who brings names back: %w", err)
 		}
@@ -57,7 +57,7 @@ func (c *Catalog) Restoring(ctx context.Context) (int, error) {
 // StoreRecord returns what the store says of itself now; false if it has no
 // record.
 func (c *Catalog) StoreRecord(ctx context.Context) (StoreInfo, bool, error) {
-	recs, err := c.raw.Get(ctx, Key{storeSlot, self})
+	recs, err := c.raw.Get(ctx, Key{StoreSlot, self})
 	if err != nil || recs[0].Value == nil {
 		return StoreInfo{}, false, err
 	}

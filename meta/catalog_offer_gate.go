@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,11 +56,62 @@ func (g *gate) Apply(ctx context.Context, slot Slot, conds []If, sets []Set) (ui
 			return 0, err
 		}
 	}
+	// A change that is meant for another epoch would be later or earlier than
+	// what it follows, or stand for what was not brought back yet.
+	conds = append(slices.Clip(conds), If{Store: true, Field: epochField(info.Epoch), Present: true})
 	at, err := g.Slots.Apply(ctx, slot, conds, out)
+	if errors.Is(err, ErrConflict) {
+		err = g.conflict(ctx, info.Epoch, err)
+	}
 	if err == nil && g.c.recorder != nil {
 		g.c.recorder.Changed(dir, Origin{info.Epoch, at}, sets)
 	}
 	return at, err
+}
+
+// conflict returns what became of a change: another change, which err says, or
+// the store has lost its records, or has them again in another epoch.
+func (g *gate) conflict(ctx context.Context, e Epoch, err error) error {
+	key := Key{StoreSlot, epochField(e)}
+	for {
+		recs, rerr := g.Slots.Get(ctx, key, Key{StoreSlot, self})
+		if rerr != nil {
+			return rerr
+		}
+		if recs[0].Value != nil {
+			return err
+		}
+		if serr := g.c.sameStore(ctx); serr != nil {
+			if g.follow(ctx, e) {
+				return err // read again, in the new epoch
+			}
+			return serr
+		}
+		// The store is of a program that knew no such field.
+		_, aerr := g.Slots.Apply(ctx, StoreSlot, []If{{Field: self, Version: recs[1].Version}}, []Set{{key.Field, []byte{}}})
+		if !errors.Is(aerr, ErrConflict) {
+			return errors.Join(aerr, err)
+		}
+	}
+}
+
+// follow waits until this process has followed the store into another epoch and
+// its names are back; false if that takes too long.
+func (g *gate) follow(ctx context.Context, e Epoch) bool {
+	moved := func() bool { info := g.c.store.Load(); return info != nil && info.Epoch != e }
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for began := time.Now(); !moved() && !g.c.Held(); {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+		if time.Since(began) > time.Second { // whoever restores was told at once
+			return false
+		}
+	}
+	return g.await(ctx) == nil && moved()
 }
 
 // withOrigins returns the changes of a directory as they are written into a

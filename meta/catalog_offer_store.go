@@ -12,6 +12,10 @@ import (
 	"github.com/p2pfs/p2pfs/meta/metapb"
 )
 
+// epochsCleared is how many earlier epochs are taken out of a store's slot when
+// it goes on in a new one: there is one, or one a node that knows of another.
+const epochsCleared = 64
+
 // Lost returns the channel that gets a value when the store was found without
 // its own record, or in another epoch: time for Restore.
 func (c *Catalog) Lost() <-chan struct{} { return c.lost }
@@ -27,11 +31,11 @@ func (c *Catalog) tellLost() {
 // WatchStore wakes the receiver of Lost when the store's own record changes,
 // until ctx ends (nil).
 func (c *Catalog) WatchStore(ctx context.Context) error {
-	since, err := c.raw.Version(ctx, storeSlot)
+	since, err := c.raw.Version(ctx, StoreSlot)
 	if err != nil {
 		return fmt.Errorf("watch the store's own record: %w", err)
 	}
-	err = c.raw.Watch(ctx, storeSlot, since, func([]Event) { c.tellLost() })
+	err = c.raw.Watch(ctx, StoreSlot, since, func([]Event) { c.tellLost() })
 	if err != nil {
 		c.tellLost()
 		return fmt.Errorf("watch the store's own record: %w", err)
@@ -81,7 +85,7 @@ func (c *Catalog) NewEpoch(ctx context.Context, known StoreInfo) (StoreInfo, err
 
 func (c *Catalog) restore(ctx context.Context, known StoreInfo, behind bool) (StoreInfo, error) {
 	for {
-		recs, err := c.raw.Get(ctx, Key{storeSlot, self})
+		recs, err := c.raw.Get(ctx, Key{StoreSlot, self})
 		if err != nil {
 			return StoreInfo{}, err
 		}
@@ -94,7 +98,11 @@ func (c *Catalog) restore(ctx context.Context, known StoreInfo, behind bool) (St
 			if recs[0].Value == nil {
 				cond = If{Field: self, Absent: true}
 			}
-			_, err := c.raw.Apply(ctx, storeSlot, []If{cond}, []Set{{self, b}})
+			sets := []Set{{self, b}, {epochField(info.Epoch), []byte{}}}
+			for _, e := range info.Epochs[max(0, len(info.Epochs)-epochsCleared):] {
+				sets = append(sets, Set{Field: epochField(e)})
+			}
+			_, err := c.raw.Apply(ctx, StoreSlot, []If{cond}, sets)
 			if errors.Is(err, ErrConflict) {
 				continue
 			}
@@ -102,7 +110,7 @@ func (c *Catalog) restore(ctx context.Context, known StoreInfo, behind bool) (St
 				return StoreInfo{}, err
 			}
 		}
-		return info, c.makeRootIn(ctx, c.raw)
+		return info, c.makeRoot(ctx)
 	}
 }
 

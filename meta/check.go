@@ -9,7 +9,7 @@ import (
 // before they send one. A field is changed at most once, and not all of a
 // store's limits are known here.
 func CheckApply(slot Slot, conds []If, sets []Set) error {
-	if len(sets) > MaxSets || len(conds) > MaxSets+1 {
+	if len(sets) > MaxSets || len(conds) > MaxSets+2 {
 		return fmt.Errorf("change %s: %d conditions and %d changes, the most is %d", slot, len(conds), len(sets), MaxSets)
 	}
 	for _, c := range conds {
@@ -17,6 +17,9 @@ func CheckApply(slot Slot, conds []If, sets []Set) error {
 			if err := checkField(slot, c.Field); err != nil {
 				return err
 			}
+		}
+		if c.Store && !c.Present {
+			return fmt.Errorf("change %s: condition on field %q of the store is not that it is there", slot, c.Field)
 		}
 		if n := c.meanings(); n != 1 {
 			return fmt.Errorf("change %s: condition on field %q means %d things, not one", slot, c.Field, n)

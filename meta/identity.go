@@ -26,7 +26,7 @@ func (c *Catalog) CheckStore(ctx context.Context) error {
 
 // sameStore is CheckStore for those who restore the store.
 func (c *Catalog) sameStore(ctx context.Context) error {
-	recs, err := c.raw.Get(ctx, Key{storeSlot, self})
+	recs, err := c.raw.Get(ctx, Key{StoreSlot, self})
 	if err != nil {
 		return fmt.Errorf("read the store's own record: %w", err)
 	}

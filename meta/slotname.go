@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,8 +13,13 @@ import (
 // among the names and is skipped when they are listed.
 const self = "."
 
-// storeSlot holds the one record about the store itself.
-const storeSlot Slot = "store"
+// StoreSlot holds the one record about the store itself, and beside it a field
+// that names the epoch: epochField.
+const StoreSlot Slot = "store"
+
+// epochField is there in StoreSlot while the store is in an epoch: changes of
+// names are made on the condition that it is.
+func epochField(e Epoch) string { return "epoch/" + hex.EncodeToString(e[:]) }
 
 func dirSlot(id InodeID) Slot           { return Slot(fmt.Sprintf("d/%016x", uint64(id))) }
 func objectSlot(id chunk.ObjectID) Slot { return Slot("o/" + id.String()) }

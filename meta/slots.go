@@ -70,6 +70,10 @@ type Page struct {
 // If is a condition on one field, or on the whole slot.
 type If struct {
 	Field string
+	// Store: Field is one of the slot of the store itself, whichever slot is
+	// changed; only with Present. A store that cannot check two slots at once
+	// checks it right before.
+	Store bool
 	// Exactly one of these is meant:
 	Absent   bool   // the field does not exist
 	Present  bool   // it does

@@ -244,7 +244,11 @@ func (s *Store) apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets
 func (s *Store) compares(slot meta.Slot, conds []meta.If) []clientv3.Cmp {
 	var out []clientv3.Cmp
 	for _, c := range conds {
-		key := s.key(slot, c.Field)
+		on := slot
+		if c.Store {
+			on = meta.StoreSlot
+		}
+		key := s.key(on, c.Field)
 		switch {
 		case c.NoOthers:
 			out = append(out, s.noOthers(slot)...)

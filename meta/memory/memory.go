@@ -176,7 +176,11 @@ func (s *Store) apply(ctx context.Context, name meta.Slot, conds []meta.If, sets
 	defer s.db.mu.Unlock()
 	sl := s.db.slot(name)
 	for _, c := range conds {
-		if !sl.holds(c) {
+		on := sl
+		if c.Store {
+			on = s.db.slot(meta.StoreSlot)
+		}
+		if !on.holds(c) {
 			return 0, fmt.Errorf("change %s: %w", name, meta.ErrConflict)
 		}
 	}

@@ -22,23 +22,24 @@ type Compacter interface {
 // which also is a Compacter; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) meta.Slots) {
 	for name, fn := range map[string]func(*testing.T, meta.Slots){
-		"Get":         testGet,
-		"AnyBytes":    testAnyBytes,
-		"Apart":       testApart,
-		"Conditions":  testConditions,
-		"NoOthers":    testNoOthers,
-		"Limits":      testLimits,
-		"Concurrent":  testConcurrent,
-		"Pages":       testPages,
-		"PagesWhole":  testPagesOfOneMoment,
-		"Cancelled":   testCancelled,
-		"Watch":       testWatch,
-		"WatchResume": testWatchResume,
-		"WatchGap":    testWatchGap,
-		"WatchClose":  testWatchClose,
-		"Lease":       testLease,
-		"LeaseExpire": testLeaseExpire,
-		"LeaseTaken":  testLeaseTaken,
+		"Get":            testGet,
+		"AnyBytes":       testAnyBytes,
+		"Apart":          testApart,
+		"Conditions":     testConditions,
+		"NoOthers":       testNoOthers,
+		"StoreCondition": testStoreCondition,
+		"Limits":         testLimits,
+		"Concurrent":     testConcurrent,
+		"Pages":          testPages,
+		"PagesWhole":     testPagesOfOneMoment,
+		"Cancelled":      testCancelled,
+		"Watch":          testWatch,
+		"WatchResume":    testWatchResume,
+		"WatchGap":       testWatchGap,
+		"WatchClose":     testWatchClose,
+		"Lease":          testLease,
+		"LeaseExpire":    testLeaseExpire,
+		"LeaseTaken":     testLeaseTaken,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Stores may share a server, and forget history together.
@@ -226,6 +227,33 @@ func testConditions(t *testing.T, s meta.Slots) {
 	apply(t, s, nil, set("a", "1"))
 	_, err := s.Apply(t.Context(), slot, []meta.If{{Field: "a", Version: v}}, set("a", "2"))
 	require.ErrorIs(t, err, meta.ErrConflict)
+}
+
+// A change of a slot can depend on what the store says of itself.
+func testStoreCondition(t *testing.T, s meta.Slots) {
+	on := func(field string) []meta.If {
+		return []meta.If{{Store: true, Field: field, Present: true}, {Field: "epoch/1", Absent: true}}
+	}
+	_, err := s.Apply(t.Context(), slot, on("epoch/1"), set("a", "0"))
+	require.ErrorIs(t, err, meta.ErrConflict)
+	for _, e := range []string{"epoch/1", "epoch/2"} {
+		_, err = s.Apply(t.Context(), meta.StoreSlot, nil, []meta.Set{{Field: "epoch/1"}, {Field: "epoch/2"}})
+		require.NoError(t, err)
+		_, err = s.Apply(t.Context(), meta.StoreSlot, nil, set(e, ""))
+		require.NoError(t, err)
+		for _, f := range []string{"epoch/1", "epoch/2"} {
+			_, err = s.Apply(t.Context(), slot, on(f), set("a", e))
+			if f == e {
+				require.NoError(t, err)
+				require.Equal(t, e, string(get(t, s, "a").Value))
+			} else {
+				require.ErrorIs(t, err, meta.ErrConflict)
+			}
+		}
+	}
+	_, err = s.Apply(t.Context(), slot, []meta.If{{Store: true, Field: "x", Absent: true}}, nil)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, meta.ErrConflict)
 }
 
 func testNoOthers(t *testing.T, s meta.Slots) {
