@@ -2,6 +2,7 @@ package fs
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -203,8 +204,10 @@ func (c *fakeChanges) Create(_ context.Context, dir meta.InodeID, name string, a
 		return nil, err
 	}
 	f.dirty, f.created = true, true
+	u := f.use()
+	c.found(f)
 	c.tell(dir, name)
-	return f.use(), nil
+	return u, nil
 }
 
 func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry, truncate bool) (WriteFile, error) {
@@ -226,9 +229,16 @@ func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry
 		return nil, err
 	}
 	if truncate {
-		return f.use(), f.Resize(ctx, 0)
+		err = f.Resize(ctx, 0)
+	} else {
+		err = c.bytes.copyTo(ctx, now.Object, f.tmp)
 	}
-	return f.use(), c.bytes.copyTo(ctx, now.Object, f.tmp)
+	if err != nil {
+		return nil, errors.Join(err, f.tmp.Close())
+	}
+	u := f.use()
+	c.found(f)
+	return u, nil
 }
 
 // awaitOpen waits where a test wants opens to.
@@ -248,11 +258,14 @@ func (c *fakeChanges) open(at meta.Place, e meta.Entry) (*fakeFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fakeFile{c: c, tmp: tmp, e: e, at: at}
+	return &fakeFile{c: c, tmp: tmp, e: e, at: at}, os.Remove(tmp.Name())
+}
+
+// found lets Find find a file, with all of its bytes.
+func (c *fakeChanges) found(f *fakeFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.files[e.Inode] = f
-	return f, os.Remove(tmp.Name())
+	c.files[f.e.Inode] = f
 }
 
 func (c *fakeChanges) Find(id meta.InodeID) (WriteFile, bool) {

@@ -29,7 +29,10 @@ func (d *daemon) isElsewhere(path string, want []byte) {
 // closed waits until the daemon has heard of every close.
 func (d *daemon) closed() state {
 	d.t.Helper()
-	eventually(d.t, func() bool { s := d.state(); return s.OpenFiles == 0 && s.Uses == 0 && s.Waiting == 0 }, "closed")
+	eventually(d.t, func() bool {
+		s := d.state()
+		return s.OpenFiles == 0 && s.Uses == 0 && s.Waiting == 0 && s.Readers == 0 && s.Locals == 0
+	}, "closed")
 	return d.state()
 }
 
