@@ -237,8 +237,9 @@ type status struct {
 		State    string `json:"state"`
 		Error    string `json:"error"`
 		Restored struct {
-			Why   string `json:"why"`
-			Names int64  `json:"names"`
+			At    time.Time `json:"at"`
+			Why   string    `json:"why"`
+			Names int64     `json:"names"`
 		} `json:"restored"`
 	} `json:"meta"`
 	Mount struct {

@@ -81,6 +81,19 @@ func sameNames(t *testing.T, want string, nodes ...*node) {
 	}
 }
 
+// restoredSince waits until nodes have brought back what they know since a
+// moment: with the names that they know, they may not notice at once that the
+// store is empty.
+func restoredSince(t *testing.T, since time.Time, nodes ...*node) {
+	t.Helper()
+	for _, n := range nodes {
+		eventually(t, 90*time.Second, "the names are back, on "+n.name, func() bool {
+			m := n.status().Meta
+			return m.State == "up" && m.Restored.At.After(since)
+		})
+	}
+}
+
 // What was registered is held where it lies: its names are needed to reach it,
 // though nobody has listed them before the store went.
 func TestWhatWasRegisteredOutlivesTheStoreUnlisted(t *testing.T) {
@@ -121,6 +134,102 @@ func TestWhatWasRegisteredOutlivesTheStoreUnlisted(t *testing.T) {
 					a.start()
 					check()
 				}
+			})
+		}
+	}
+}
+
+// The store loses everything while nodes run: names, bytes and who holds them
+// come back, and nothing that was removed.
+func TestAWipedStoreIsFilledAgain(t *testing.T) { // N6, O4
+	t.Parallel()
+	for _, tt := range wipes {
+		for _, consistency := range []string{"open", "watch"} {
+			t.Run(tt.name+" "+consistency, func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t, "--consistency="+consistency)
+				s := ownStore(t, c)
+				a, b, d := c.start("a"), c.start("b"), c.start("d")
+				// Under watch what another node did is seen a moment later: who goes
+				// on with it waits for the news.
+				news := func() {
+					t.Helper()
+					if consistency != "watch" {
+						return
+					}
+					eventually(t, commandLimit, "one state on all nodes", func() bool {
+						first := tryNames(t, a.mnt)
+						return tryNames(t, b.mnt) == first && tryNames(t, d.mnt) == first
+					})
+				}
+				sums := map[string]string{}
+				sums["models/v1/one"] = registered(t, a, "models/v1/one", 5*smallChunk, 1)
+				sums["models/v1/small"] = registered(t, b, "models/v1/small", 100, 2)
+				news()
+				registered(t, a, "models/v1/gone", smallBlock, 3)
+				a.must("unregister", a.path("models/v1/gone"))
+				must(t, "mkdir", "-p", b.path("runs/7"))
+				news()
+				must(t, "mkdir", "-p", a.path("runs/8"))
+				news()
+				sums["runs/7/ckpt"] = put(t, d, "runs/7/ckpt", 3*smallChunk+17, 4)
+				put(t, d, "runs/7/old", smallBlock, 5)
+				news()
+				must(t, "rm", b.path("runs/7/old")) // by another node than wrote it
+				put(t, b, "runs/8/x", 50, 6)
+				news()
+				must(t, "rm", "-r", d.path("runs/8"))
+				sums["runs/final"] = put(t, a, "runs/tmp", 3*smallBlock, 7)
+				news()
+				must(t, "mv", b.path("runs/tmp"), b.path("runs/final"))
+				must(t, "ln", "-s", "final", d.path("runs/link"))
+				news()
+				must(t, "mv", d.path("runs/7"), d.path("models/seven"))
+				news()
+				sums["models/seven/ckpt"] = sums["runs/7/ckpt"]
+				delete(sums, "runs/7/ckpt")
+				require.Equal(t, sums["models/v1/one"], digest(t, b.path("models/v1/one")))
+				b.waitLocal("models/v1/one")
+				want := namesBelow(t, a.mnt)
+				require.NotContains(t, want, "gone")
+				require.NotContains(t, want, "old")
+				require.NotContains(t, want, "8")
+				sameNames(t, want, a, b, d)
+
+				for range 2 {
+					wiped := time.Now()
+					tt.wipe(t, s)
+					// What is known is never missing while it is brought back.
+					for _, n := range []*node{a, b, d} {
+						require.Equal(t, "models\nruns\n", must(t, "ls", n.mnt), n.name)
+					}
+					restoredSince(t, wiped, a, b, d)
+					sameNames(t, want, a, b, d)
+					for _, n := range []*node{a, b, d} {
+						for name, sum := range sums {
+							require.Equal(t, sum, digest(t, n.path(name)), "%s on %s", name, n.name)
+						}
+					}
+					eventually(t, 30*time.Second, "who holds them", func() bool {
+						return len(a.stat("models/v1/one").Providers) >= 2
+					})
+					must(t, "mkdir", b.path("new"))
+					sums["new/f"] = put(t, b, "new/f", smallBlock+1, 8)
+					news()
+					require.Equal(t, sums["new/f"], digest(t, d.path("new/f")))
+					must(t, "rm", "-r", d.path("new"))
+					delete(sums, "new/f")
+					news()
+				}
+				// And what was brought back can be removed for good.
+				must(t, "rm", d.path("models/v1/one"))
+				wiped := time.Now()
+				tt.wipe(t, s)
+				restoredSince(t, wiped, a, b, d)
+				want = strings.Replace(want, "one\n", "", 1)
+				sameNames(t, want, a, b, d)
+				e := c.start("e")
+				sameNames(t, want, e)
 			})
 		}
 	}

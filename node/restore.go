@@ -40,6 +40,9 @@ const (
 	// back, and awaitMax for how long what has no name is kept for them.
 	awaitEvery = 10 * time.Second
 	awaitMax   = 24 * time.Hour
+	// lateDirs is how many directories that others have to bring back are looked
+	// for at once, every awaitEvery.
+	lateDirs = 64
 	// changesMax is how many changed names wait to be compared.
 	changesMax = 4096
 )
@@ -73,6 +76,7 @@ type restorer struct {
 	// Run alone.
 	awaited  []chunk.NodeID
 	restored time.Time
+	waits    []meta.InodeID // directories that are not there, and may come; used by Run alone
 
 	guard keepGuard
 
@@ -100,7 +104,7 @@ type restoration struct {
 	Gone    int // were removed, or replaced, since
 	Removed int // tombstones that took a name away
 	Objects int
-	Waiting int // names in directories whose way is not known
+	Waiting int // directories of others, with names of this node, that are not back
 }
 
 // report returns the last restoration; false if there was none.
@@ -188,6 +192,9 @@ func (r *restorer) Run(ctx context.Context) error {
 			}
 		case <-back.C:
 			r.await(ctx)
+			if err := r.offerLate(ctx); err != nil {
+				r.log.Debug("names still wait for the directories of others", "err", err)
+			}
 			// A store that is exchanged within a moment is seen by nobody who
 			// does not ask: one small read does.
 			if !r.stale && r.rolledBack(ctx, 1) {
@@ -369,9 +376,7 @@ func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration
 	if err := r.catalog.SetRestoring(ctx, r.self, false); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.last = o.count
-	r.mu.Unlock()
+	r.waiting(o)
 	return r.awaitOthers(ctx, began, settle)
 }
 
@@ -379,14 +384,64 @@ func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration
 // that others bring back meanwhile. This node counts as restoring until then,
 // so that nobody takes its names for gone.
 func (r *restorer) offerWaiting(ctx context.Context, o *offering, began time.Time, settle time.Duration) error {
-	for o.count.Waiting > 0 && time.Since(began) < settle {
+	for len(o.waits) > 0 && time.Since(began) < settle {
 		if !pause(ctx, othersEvery) {
 			return ctx.Err()
 		}
-		if err := o.offer(ctx); err != nil {
+		back, err := r.anyBack(ctx, o.waits)
+		if err == nil && back {
+			err = o.offer(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// anyBack reports whether one of some directories is in the store.
+func (r *restorer) anyBack(ctx context.Context, dirs []meta.InodeID) (bool, error) {
+	for _, id := range dirs {
+		if _, err := r.catalog.Dir(ctx, id); !errors.Is(err, meta.ErrNotFound) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// waiting notes what an offering has done, and what it could not do yet.
+func (r *restorer) waiting(o *offering) {
+	r.waits = o.waits
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = o.count
+}
+
+// offerLate offers what waits for directories once one of them is back: whoever
+// made it was away when the store was lost.
+func (r *restorer) offerLate(ctx context.Context) error {
+	if len(r.waits) == 0 || r.catalog.Held() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleMax)
+	defer cancel()
+	n := min(len(r.waits), lateDirs)
+	back, err := r.anyBack(ctx, r.waits[:n])
+	if err != nil {
+		return err
+	}
+	if !back { // others next time
+		r.waits = append(r.waits[n:], r.waits[:n]...)
+		return nil
+	}
+	o := newOffering(r)
+	if last, ok := r.report(); ok {
+		o.count = last
+	}
+	if err := o.run(ctx); err != nil {
+		return err
+	}
+	r.waiting(o)
 	return nil
 }
 

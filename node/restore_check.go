@@ -144,6 +144,7 @@ func (r *restorer) look(ctx context.Context) {
 }
 
 func (r *restorer) lookAll(ctx context.Context) error {
+	r.waits = nil
 	dirs, err := r.journal.Dirs()
 	if err != nil {
 		return err
@@ -175,6 +176,9 @@ func (r *restorer) lookDir(ctx context.Context, d journal.Dir) error {
 	if err != nil {
 		return err
 	}
+	if s.Version == 0 {
+		r.waits = append(r.waits, d.ID)
+	}
 	for after := ""; ; {
 		page, err := r.journal.Names(d.ID, after, offerPage)
 		if err != nil || len(page) == 0 {
@@ -201,6 +205,9 @@ func (r *restorer) lookWay(ctx context.Context, d journal.Dir) error {
 		}
 		if now, ok := s.Names[d.Way.Name]; ok && now.Entry.Inode == d.ID {
 			return nil
+		}
+		if s.Version == 0 {
+			r.waits = append(r.waits, d.Parent)
 		}
 	}
 	_, err := r.way(ctx, d.ID)

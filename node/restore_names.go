@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,7 @@ type offering struct {
 	placed map[meta.InodeID]meta.InodeID // where a directory's names belong; 0: it was removed
 	before map[meta.InodeID]meta.InodeID // placed, in the pass before
 	again  bool                          // a directory went away under our hands
+	waits  []meta.InodeID                // directories that are not there, and may come
 	count  restoration
 }
 
@@ -70,7 +72,7 @@ func (o *offering) run(ctx context.Context) error {
 func (o *offering) offer(ctx context.Context) error {
 	// The second pass finds what others moved while the first was under way.
 	for pass := 0; ; pass++ {
-		o.placed, o.again, o.count.Waiting = map[meta.InodeID]meta.InodeID{}, false, 0
+		o.placed, o.again = map[meta.InodeID]meta.InodeID{}, false
 		if err := o.pass(ctx); err != nil {
 			return err
 		}
@@ -83,17 +85,36 @@ func (o *offering) offer(ctx context.Context) error {
 			break
 		}
 	}
+	o.count.Waiting = len(o.waits)
+	if err := o.unplaced(ctx); err != nil {
+		return err
+	}
 	return o.tidy(ctx)
 }
 
-// pass offers every directory that can be reached.
+// pass offers every directory that can be reached: from the root, and from those
+// that nobody told the way to, but others have brought back.
 func (o *offering) pass(ctx context.Context) error {
-	level := []meta.InodeID{meta.RootDir}
 	o.placed[meta.RootDir] = meta.RootDir
-	for len(level) > 0 {
-		if err := o.each(ctx, level, o.dir); err != nil {
+	found := []meta.InodeID{meta.RootDir}
+	for len(found) > 0 {
+		if err := o.each(ctx, found, o.dir); err != nil {
 			return err
 		}
+		if err := o.below(ctx, found); err != nil {
+			return err
+		}
+		var err error
+		if found, err = o.loose(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// below offers what is below some directories that are placed.
+func (o *offering) below(ctx context.Context, level []meta.InodeID) error {
+	for len(level) > 0 {
 		var next []meta.InodeID
 		for _, d := range level {
 			if o.placed[d] == 0 {
@@ -109,16 +130,51 @@ func (o *offering) pass(ctx context.Context) error {
 		if err := o.each(ctx, next, o.place); err != nil {
 			return err
 		}
+		if err := o.each(ctx, next, o.dir); err != nil {
+			return err
+		}
 		level = next
 	}
-	// Directories that nobody told the way to may be there all the same.
-	var loose []meta.InodeID
-	for id, d := range o.dirs {
-		if _, ok := o.placed[id]; !ok && d.Names {
-			loose = append(loose, id)
+	return nil
+}
+
+// loose places directories whose way is not known, or leads through one that
+// was removed, if others have brought them back, and returns them. Those that are
+// not there wait; what is below them is placed after them, and nowhere else.
+func (o *offering) loose(ctx context.Context) ([]meta.InodeID, error) {
+	var ids, found []meta.InodeID
+	o.waits = nil
+	for id := range o.children {
+		if _, known := o.dirs[id]; !known { // there only as the place of others
+			ids = append(ids, id)
 		}
 	}
-	return o.each(ctx, loose, o.loose)
+	for id, d := range o.dirs {
+		to, seen := o.placed[d.Parent]
+		if through := seen && to == 0; !d.Known || through && d.Names {
+			ids = append(ids, id)
+		}
+	}
+	ids = slices.DeleteFunc(ids, func(id meta.InodeID) bool {
+		_, seen := o.placed[id]
+		return seen
+	})
+	err := o.each(ctx, ids, func(ctx context.Context, id meta.InodeID) error {
+		_, err := o.r.catalog.Dir(ctx, id)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		switch {
+		case err == nil:
+			o.placed[id] = id
+			found = append(found, id)
+		case errors.Is(err, meta.ErrNotFound):
+			o.waits = append(o.waits, id)
+		default:
+			return err
+		}
+		return nil
+	})
+	return found, err
 }
 
 // each calls fn with some directories, several at a time.
@@ -154,25 +210,6 @@ func (o *offering) place(ctx context.Context, id meta.InodeID) error {
 	return nil
 }
 
-// loose offers the names of a directory whose way is not known, if others have
-// brought it back.
-func (o *offering) loose(ctx context.Context, id meta.InodeID) error {
-	_, err := o.r.catalog.Dir(ctx, id)
-	switch {
-	case errors.Is(err, meta.ErrNotFound):
-		o.mu.Lock()
-		o.count.Waiting++
-		o.mu.Unlock()
-		return nil
-	case err != nil:
-		return err
-	}
-	o.mu.Lock()
-	o.placed[id] = id
-	o.mu.Unlock()
-	return o.dir(ctx, id)
-}
-
 // dir offers the names of one directory, if they were not offered there in the
 // pass before.
 func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
@@ -183,6 +220,47 @@ func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
 	if to == 0 || same || !o.dirs[id].Names {
 		return nil
 	}
+	err := o.allNames(ctx, id, to)
+	if errors.Is(err, meta.ErrNotFound) { // removed, or never placed
+		o.mu.Lock()
+		o.again = true
+		delete(o.placed, id)
+		o.mu.Unlock()
+		return nil
+	}
+	return err
+}
+
+// unplaced offers names in directories that have no place here, but which others
+// have brought back: those whose parent waits, and those that lost the name they
+// are known under here. Names that are missing there would count as removed, and
+// removed ones would be back.
+func (o *offering) unplaced(ctx context.Context) error {
+	var ids []meta.InodeID
+	for id, d := range o.dirs {
+		if o.placed[id] == 0 && d.Names {
+			ids = append(ids, id)
+		}
+	}
+	return o.each(ctx, ids, func(ctx context.Context, id meta.InodeID) error {
+		_, err := o.r.catalog.Dir(ctx, id)
+		if err == nil {
+			err = o.allNames(ctx, id, id)
+		}
+		if !errors.Is(err, meta.ErrNotFound) {
+			return err
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if _, lost := o.placed[id]; lost {
+			o.waits = append(o.waits, id)
+		}
+		return nil
+	})
+}
+
+// allNames offers what the journal holds of directory id into directory to.
+func (o *offering) allNames(ctx context.Context, id, to meta.InodeID) error {
 	for after := ""; ; {
 		page, err := o.r.journal.Names(id, after, offerPage)
 		if err != nil || len(page) == 0 {
@@ -190,13 +268,6 @@ func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
 		}
 		after = page[len(page)-1].Name
 		if err := o.names(ctx, id, to, page); err != nil {
-			if errors.Is(err, meta.ErrNotFound) { // removed, or never placed
-				o.mu.Lock()
-				o.again = true
-				delete(o.placed, id)
-				o.mu.Unlock()
-				return nil
-			}
 			return err
 		}
 	}

@@ -141,8 +141,8 @@ func TestRestore(t *testing.T) { // N6
 		nodes = append(nodes, m)
 	}
 	for round := range 3 {
-		dirs := []meta.InodeID{meta.RootDir}
-		for i := range 20 {
+		dirs, where := []meta.InodeID{meta.RootDir}, map[meta.InodeID]meta.Place{}
+		for i := range 25 {
 			m := nodes[rnd.IntN(3)]
 			dir := dirs[rnd.IntN(len(dirs))]
 			name := fmt.Sprintf("r%d-%d", round, i)
@@ -150,6 +150,18 @@ func TestRestore(t *testing.T) { // N6
 				e, err := m.c.Mkdir(t.Context(), dir, name, meta.Attrs{Mode: 0o755})
 				require.NoError(t, err)
 				dirs = append(dirs, e.Inode)
+				where[e.Inode] = meta.Place{Dir: dir, Name: name}
+				continue
+			}
+			if rnd.IntN(4) == 0 && len(dirs) > 1 { // moved, perhaps by another than made it
+				id := dirs[1+rnd.IntN(len(dirs)-1)]
+				to := meta.Place{Dir: dir, Name: name}
+				_, err := m.c.Rename(t.Context(), where[id], to, meta.RenameOptions{})
+				if errors.Is(err, meta.ErrLoop) {
+					continue
+				}
+				require.NoError(t, err)
+				where[id] = to
 				continue
 			}
 			_, err := m.c.Link(t.Context(), dir, metatest.File(name, 5))
@@ -163,7 +175,9 @@ func TestRestore(t *testing.T) { // N6
 			_, err := m.j.Dirs()
 			require.NoError(t, err)
 			for _, d := range m.j.TakeLacking() {
-				require.NoError(t, m.r.findWay(t.Context(), d))
+				if rnd.IntN(2) == 0 { // else the store is lost before that
+					require.NoError(t, m.r.findWay(t.Context(), d))
+				}
 			}
 			if rnd.IntN(2) == 0 {
 				m.r.look(t.Context())
@@ -196,6 +210,12 @@ func TestRestore(t *testing.T) { // N6
 				} else if err != nil {
 					require.ErrorIs(t, err, errKilled)
 				}
+			}
+		}
+		// Whoever was first waits for what the others brought back after it.
+		for range 3 {
+			for _, m := range nodes {
+				require.NoError(t, m.r.offerLate(t.Context()))
 			}
 		}
 		now, _ := nodes[0].c.Joined()
@@ -241,6 +261,57 @@ func TestNamesWaitForTheDirectoriesOfOthers(t *testing.T) { // N6
 	a.c.Release()
 	b.c.Release()
 	require.Equal(t, want, treeOf(t, a.c))
+}
+
+// Of a directory that moved into one of another node, its mover knows only that
+// it went there: it is back under its new name once that node brought the other
+// back, even one that was away until long after the names counted as restored.
+func TestMovedDirectoriesWaitForTheirNewParent(t *testing.T) { // N6
+	t.Parallel()
+	for _, late := range []string{"away", "away and restarted"} {
+		t.Run(late, func(t *testing.T) {
+			t.Parallel()
+			s := memory.New()
+			info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+			require.NoError(t, err)
+			a, b, d := newMember(t, t.TempDir()), newMember(t, t.TempDir()), newMember(t, t.TempDir())
+			a.on(s.Another(), info)
+			b.on(s.Another(), info)
+			d.on(s.Another(), info)
+			to, err := a.c.Mkdir(t.Context(), meta.RootDir, "to", meta.Attrs{Mode: 0o755})
+			require.NoError(t, err)
+			from, err := b.c.Mkdir(t.Context(), meta.RootDir, "from", meta.Attrs{Mode: 0o755})
+			require.NoError(t, err)
+			x, err := b.c.Mkdir(t.Context(), from.Inode, "x", meta.Attrs{Mode: 0o755})
+			require.NoError(t, err)
+			_, err = d.c.Link(t.Context(), x.Inode, metatest.File("in", 5))
+			require.NoError(t, err)
+			_, err = d.c.Rename(t.Context(), meta.Place{Dir: from.Inode, Name: "x"}, meta.Place{Dir: to.Inode, Name: "y"}, meta.RenameOptions{})
+			require.NoError(t, err)
+			want := treeOf(t, a.c)
+
+			s = memory.New()
+			for _, m := range []*member{b, d} {
+				m.on(s.Another(), info)
+				require.NoError(t, m.r.enter(t.Context(), false))
+				require.NoError(t, m.r.attempt(t.Context(), "test", 0))
+				m.c.Release()
+			}
+			require.NotEqual(t, want, treeOf(t, b.c))
+			if late == "away and restarted" {
+				now, _ := d.c.Joined()
+				d.on(s.Another(), now)
+				d.r.look(t.Context())
+			}
+			a.on(s.Another(), info)
+			require.NoError(t, a.r.enter(t.Context(), false))
+			require.NoError(t, a.r.attempt(t.Context(), "test", 0))
+			a.c.Release()
+			require.NoError(t, d.r.offerLate(t.Context()))
+			require.Equal(t, want, treeOf(t, a.c))
+			require.Empty(t, d.r.waits)
+		})
+	}
 }
 
 // A journal follows what others do to its names.
