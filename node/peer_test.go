@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/node/nodepb"
@@ -274,4 +276,53 @@ func TestFollowersCountAsInterest(t *testing.T) {
 	cancel()
 	require.Error(t, <-done)
 	require.Eventually(t, func() bool { return !i.has(p.object.ID) }, 10*time.Second, time.Millisecond)
+}
+
+// A node that could not be reached is there as soon as it can be: nothing is
+// answered from an attempt of before.
+func TestANodeIsAskedAnewAfterItCouldNotBeReached(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.shelf.add(2)
+	there := p.peer.Addrs["tcp"]
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	front := gone.Addr().String()
+	require.NoError(t, gone.Close())
+	p.peer.Addrs = map[string]string{"tcp": front}
+	for range 4 {
+		_, _, err := p.asker.holds(t.Context(), p.peer, p.object)
+		require.ErrorContains(t, err, "refused")
+	}
+
+	lis, err := net.Listen("tcp", front)
+	require.NoError(t, err)
+	var conns errgroup.Group
+	conns.Go(func() error {
+		for {
+			in, err := lis.Accept()
+			if err != nil {
+				return nil
+			}
+			out, err := net.Dial("tcp", there)
+			if err != nil {
+				return err
+			}
+			relay := func(to, from net.Conn) func() error {
+				return func() error {
+					_, _ = io.Copy(to, from)
+					return to.Close()
+				}
+			}
+			conns.Go(relay(out, in))
+			conns.Go(relay(in, out))
+		}
+	})
+	blocks, keeper, err := p.asker.holds(t.Context(), p.peer, p.object)
+	require.NoError(t, err)
+	require.Equal(t, 1, blocks)
+	require.True(t, keeper)
+	require.NoError(t, lis.Close())
+	require.NoError(t, p.asker.Close())
+	_ = conns.Wait() // a side that is closed already says so
 }

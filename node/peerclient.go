@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -22,6 +24,9 @@ import (
 const (
 	// peerConns bounds the control connections kept to other nodes.
 	peerConns = 128
+	// connectTimeout bounds one attempt to reach another node: what was sent while
+	// the network was cut is not waited for much longer than the cut.
+	connectTimeout = 3 * time.Second
 	// helloTimeout bounds one short call to another node.
 	helloTimeout = 2 * time.Second
 	// bindTimeout bounds the reading of bindBytes by another node.
@@ -57,6 +62,9 @@ func (p *peers) Close() error {
 	return errors.Join(errs...)
 }
 
+// client returns a connection that works, is being made, or has not been tried
+// yet: nothing is answered from an attempt that failed before it was asked, so
+// that a node is there as soon as the network to it is whole again.
 func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
 	addr := to.Addrs["tcp"]
 	if addr == "" {
@@ -65,7 +73,11 @@ func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c, ok := p.conns[addr]; ok {
-		return nodepb.NewPeerClient(c), nil
+		if c.GetState() != connectivity.TransientFailure {
+			return nodepb.NewPeerClient(c), nil
+		}
+		c.Close()
+		delete(p.conns, addr)
 	}
 	for a, c := range p.conns { // any of them: grpc redials what is still wanted
 		if len(p.conns) < peerConns {
@@ -79,6 +91,7 @@ func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
 		grpc.WithNoProxy(),
 		grpc.WithIdleTimeout(time.Minute),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to node %s at %s: %w", to.Name, addr, err)
