@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/dgraph-io/ristretto/v2"
 )
 
 // Consistency says how far a View may answer from memory while the store is up.
@@ -81,7 +79,7 @@ type View struct {
 	local  LocalTable
 	log    *slog.Logger
 	health *health
-	names  *ristretto.Cache[string, known]
+	names  *nameCache
 
 	reads    *flights[Key, Entry]
 	versions *flights[InodeID, uint64]
@@ -126,11 +124,9 @@ func NewView(cfg ViewConfig) (*View, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	names, err := ristretto.NewCache(&ristretto.Config[string, known]{
-		NumCounters: namesCounters, MaxCost: namesBytes, BufferItems: 64, IgnoreInternalCost: true,
-	})
+	names, err := newNameCache()
 	if err != nil {
-		return nil, fmt.Errorf("make cache of names: %w", err)
+		return nil, err
 	}
 	v := &View{
 		cfg: cfg, cat: cfg.Catalog, local: cfg.Local, log: cfg.Log, names: names,
