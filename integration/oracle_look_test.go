@@ -86,44 +86,66 @@ func (r *oracleRun) plan(s oracle.Step) []*lookPlan {
 	return all
 }
 
-// views looks at all nodes that run, at the same time.
+// looking is what is asked of one node in one look, all at the same time.
+type looking struct {
+	walk      *pending
+	list      *running
+	collect   *running
+	providers map[string]*running
+}
+
+// views looks at all nodes that run, at the same time. How long a look takes is
+// how long its slowest question does: a node that others cannot reach is waited
+// for once.
 func (r *oracleRun) views(plan []*lookPlan) []oracle.View {
-	walks := make([]*pending, len(r.nodes))
+	all := make([]looking, len(r.nodes))
 	for i, n := range r.nodes {
+		p, l := plan[i], &all[i]
 		if r.model.Up.Has(n.self) {
-			walks[i] = n.agent.ask(agentRequest{Walk: true, Whole: plan[i].whole, Some: plan[i].some})
+			l.walk = n.agent.ask(agentRequest{Walk: true, Whole: p.whole, Some: p.some})
+		}
+		if p.collect {
+			l.collect = launch(r.t, n.command("gc", "--json", "--node", n.cache))
+		}
+		if !p.list || !r.model.Connected().Has(n.self) {
+			continue
+		}
+		l.list = launch(r.t, n.command("ls", "-r", "--json", n.mnt, "--node", n.cache))
+		l.providers = map[string]*running{}
+		for _, path := range p.stat {
+			l.providers[path] = launch(r.t, n.command("stat", n.path(path), "--json", "--node", n.cache))
 		}
 	}
 	var views []oracle.View
+	r.said = ""
 	for i, n := range r.nodes {
-		if walks[i] == nil {
+		l := &all[i]
+		if l.walk == nil {
 			continue
 		}
-		a := walks[i].wait()
-		views = append(views, oracle.View{Node: n.self, Names: a.Names, Err: a.Result})
-	}
-	lists := make([]*running, len(r.nodes))
-	for i, n := range r.nodes {
-		if r.model.Connected().Has(n.self) && plan[i].list {
-			lists[i] = launch(r.t, n.command("ls", "-r", "--json", n.mnt, "--node", n.cache))
+		a := l.walk.wait()
+		v := oracle.View{Node: n.self, Names: a.Names, Err: a.Result}
+		if l.collect != nil {
+			v.Kept = r.kept(n, l.collect.finish(r.t, commandLimit))
 		}
-	}
-	for i := range views {
-		n := r.nodes[views[i].Node]
-		if plan[n.self].collect {
-			views[i].Kept = r.kept(n)
+		if l.list != nil {
+			v.Holds = r.holds(l.list.finish(r.t, commandLimit))
 		}
-		if l := lists[n.self]; l != nil {
-			views[i].Holds = r.holds(n, l.finish(r.t, commandLimit), plan[n.self].stat)
+		for path, res := range l.providers {
+			res := res.finish(r.t, commandLimit)
+			if h, ok := v.Holds[path]; ok {
+				h.Providers = r.providers(res)
+				v.Holds[path] = h
+			}
 		}
+		views = append(views, v)
 	}
 	return views
 }
 
-// kept removes what a node keeps and no name stands for, and returns one more
-// than it keeps then; 0 if that cannot be told.
-func (r *oracleRun) kept(n *oracleNode) int {
-	res := n.p2pfs("gc", "--json")
+// kept takes in that a node removed what no name stands for, and returns one
+// more than it keeps then; 0 if that cannot be told.
+func (r *oracleRun) kept(n *oracleNode, res result) int {
 	if res.code != 0 {
 		return 0
 	}
@@ -132,9 +154,6 @@ func (r *oracleRun) kept(n *oracleNode) int {
 		Note                        string
 	}
 	require.NoError(r.t, json.Unmarshal(res.out, &c), "%s", res)
-	if n.self == 0 {
-		r.said = ""
-	}
 	r.said += n.name + ": " + res.String() + "\n"
 	if c.Note != "" {
 		return 0
@@ -142,7 +161,7 @@ func (r *oracleRun) kept(n *oracleNode) int {
 	return 1 + c.Checked - c.Removed - c.Forgotten
 }
 
-func (r *oracleRun) holds(n *oracleNode, listed result, stat []string) map[string]oracle.Holding {
+func (r *oracleRun) holds(listed result) map[string]oracle.Holding {
 	r.t.Helper()
 	if listed.code != 0 {
 		return nil // what is wrong shows in the walk
@@ -157,20 +176,11 @@ func (r *oracleRun) holds(n *oracleNode, listed result, stat []string) map[strin
 			all[e.Name] = oracle.Holding{State: e.State}
 		}
 	}
-	for _, path := range stat {
-		h, ok := all[path]
-		if !ok {
-			continue
-		}
-		h.Providers = r.providers(n, path)
-		all[path] = h
-	}
 	return all
 }
 
 // providers returns nil if the node cannot tell.
-func (r *oracleRun) providers(n *oracleNode, path string) []oracle.Provider {
-	res := n.p2pfs("stat", n.path(path), "--json")
+func (r *oracleRun) providers(res result) []oracle.Provider {
 	if res.code != 0 {
 		return nil
 	}

@@ -286,9 +286,22 @@ func (r *oracleRun) glance(s oracle.Step, result oracle.Result) error {
 			return nil
 		}
 		if late > staleBound {
-			return fmt.Errorf("a stat %v after it finds, for %q on %s: %s", late, path, at, diff)
+			return fmt.Errorf("a stat %v after it finds, for %q on %s: %s\n%s", late, path, at, diff, r.outlived(e, path, at))
 		}
 	}
+}
+
+// outlived says of a stat that was old for too long whether time heals it, and
+// what the daemon knows.
+func (r *oracleRun) outlived(e *oracle.Entry, path string, at oracle.Node) string {
+	n := r.nodes[at]
+	said := "the daemon says " + n.p2pfs("stat", n.path(path), "--json").String() + "\nand of itself " + n.p2pfs("status", "--json").String()
+	for began := time.Now(); time.Since(began) < quietBound; time.Sleep(10 * time.Millisecond) {
+		if oracle.At(e, n.agent.ask(agentRequest{Look: path}).wait().Names[path]) == "" {
+			return fmt.Sprintf("it is right %v later; %s", time.Since(began), said)
+		}
+	}
+	return fmt.Sprintf("it is still so %v later; %s", quietBound, said)
 }
 
 // report logs what a failure needs to be seen again.

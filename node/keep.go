@@ -157,7 +157,7 @@ func (h *handover) over(ctx context.Context, o chunk.Object) error {
 		if p.Node == h.node.id || !p.Alive {
 			continue
 		}
-		err := h.node.peers.keep(ctx, p.Peer, o)
+		err := h.ask(ctx, p.Peer, o)
 		switch {
 		case err == nil:
 			return nil
@@ -171,6 +171,19 @@ func (h *handover) over(ctx context.Context, o chunk.Object) error {
 		return fmt.Errorf("%w (%s)", errLastCopy, strings.Join(tried, "; "))
 	}
 	return errLastCopy
+}
+
+// ask makes a node a keeper. What it holds is asked first: one that is out of
+// reach is found out in the time of a short call, and the next one tried.
+func (h *handover) ask(ctx context.Context, p chunk.Peer, o chunk.Object) error {
+	blocks, _, err := h.node.peers.holds(ctx, p, o)
+	if err == nil && blocks < o.Blocks() {
+		err = fmt.Errorf("ask node %s for object %s: %d blocks of %d: %w", p.Name, o.ID.Short(), blocks, o.Blocks(), chunk.ErrNotHeld)
+	}
+	if err != nil {
+		return err
+	}
+	return h.node.peers.keep(ctx, p, o)
 }
 
 // giveUp ends the keeping of a copy: another keeper first, unless it is forced,
