@@ -29,6 +29,7 @@ type order struct {
 	// mount
 	Mountpoint, CacheDir, Consistency string
 	Passthrough, ReadOnly, Writable   bool
+	XAttr                             bool
 	HandoverSize                      int64
 	Without                           uint64
 	ReadAheadKiB                      int
@@ -216,7 +217,7 @@ func (d *fakeDaemon) mount(o order) error {
 	}
 	f, err := Mount(ctx, Config{
 		Changes: changes, without: o.Without, Mountpoint: o.Mountpoint, Names: d.names, Bytes: d.bytes, FSName: "test",
-		Passthrough: o.Passthrough, ReadOnly: o.ReadOnly, Consistency: o.Consistency, AllowOther: os.Geteuid() == 0,
+		Passthrough: o.Passthrough, ReadOnly: o.ReadOnly, XAttr: o.XAttr, Consistency: o.Consistency, AllowOther: os.Geteuid() == 0,
 		CacheDirs: []string{o.CacheDir}, HandoverSize: o.HandoverSize, ReadAheadKiB: o.ReadAheadKiB, Log: log,
 	})
 	if err != nil {
@@ -411,6 +412,7 @@ func (d *daemon) state() state {
 }
 
 func writable(o *order)               { o.Writable = true }
+func withXAttrs(o *order)             { o.XAttr = true }
 func complete(o *order)               { o.Complete = true }
 func shut(o *order)                   { o.Shut = true }
 func noPassthrough(o *order)          { o.Passthrough = false }

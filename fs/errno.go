@@ -36,6 +36,8 @@ var errnos = []struct {
 	{meta.ErrExist, syscall.EEXIST},
 	{meta.ErrConflict, syscall.EAGAIN},
 	{meta.ErrStale, syscall.ESTALE},
+	{meta.ErrNoXAttr, syscall.ENODATA},
+	{meta.ErrXAttrSpace, syscall.ENOSPC},
 	{meta.ErrLoop, syscall.EINVAL},
 	{errMixed, syscall.ESTALE},
 	{meta.ErrNotDir, syscall.ENOTDIR},
@@ -124,7 +126,7 @@ func byFile(err error) fuse.Status {
 func isAnswer(st fuse.Status) bool {
 	switch syscall.Errno(st) {
 	case syscall.ENOENT, syscall.ESTALE, syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY,
-		syscall.EINVAL, syscall.EFBIG, syscall.ENXIO, syscall.EOPNOTSUPP:
+		syscall.EINVAL, syscall.EFBIG, syscall.ENXIO, syscall.EOPNOTSUPP, syscall.ENODATA:
 		return true
 	}
 	return false

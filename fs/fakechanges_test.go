@@ -182,7 +182,9 @@ func (c *fakeChanges) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entr
 	if err != nil {
 		return e, err
 	}
-	now = set.Apply(now)
+	if now, err = set.Apply(now); err != nil {
+		return e, err
+	}
 	c.names.put(dir, now)
 	c.mu.Lock()
 	if _, ok := c.public[meta.Place{Dir: dir, Name: e.Name}]; ok {

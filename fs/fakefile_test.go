@@ -146,16 +146,20 @@ func (f *fakeFile) Seek(_ context.Context, off int64, whence uint32) (int64, err
 func (f *fakeFile) SetAttr(_ context.Context, set meta.AttrChange) (meta.Entry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.e = set.Apply(f.e)
+	e, err := set.Apply(f.e)
+	if err != nil {
+		return f.e, err
+	}
+	f.e = e
 	if !f.removed {
 		f.c.names.putIf(f.at.Dir, f.e)
 	}
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if p, ok := f.c.public[f.at]; ok {
-		f.c.public[f.at] = set.Apply(p)
+		f.c.public[f.at], err = set.Apply(p)
 	}
-	return f.e, nil
+	return f.e, err
 }
 
 func (f *fakeFile) Sync(context.Context) error { return f.tmp.Sync() }

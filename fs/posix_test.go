@@ -15,8 +15,6 @@ var notPosix = map[string]string{
 	// It fails on any local file system.
 	"FcntlFlockLocksFile": "it wants the locks of one process to exclude each other",
 	"Tmpfile":             "there is no O_TMPFILE",
-	"XAttr":               "there are no extended attributes",
-	"XAttrLarge":          "there are no extended attributes",
 }
 
 // Not parallel: some cases count the descriptors of this process.
@@ -29,7 +27,7 @@ func TestPosix(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			d := mountFakes(t, writable)
+			d := mountFakes(t, writable, withXAttrs)
 			test(t, d.point)
 		})
 	}

@@ -33,11 +33,9 @@ func (r *raw) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.Attr
 	}
 	if set := changeOf(in, resize); set != (meta.AttrChange{}) {
 		names, cancel := context.WithTimeout(c, defaultNamesTimeout)
-		err := f.setAttr(names, n, set)
-		cancel()
-		if err != nil {
-			f.complain(c, "change attributes", f.table.nameOf(n), err)
-			return byNode(err)
+		defer cancel()
+		if st := f.setAttr(names, n, set); st != fuse.OK {
+			return st
 		}
 	}
 	f.fillAttrOut(n, out, true)
@@ -67,9 +65,18 @@ func changeOf(in *fuse.SetAttrIn, resize bool) (set meta.AttrChange) {
 	return set
 }
 
-// setAttr changes attributes, of the file where it is being written, else of
+// setAttr changes attributes.
+func (f *FS) setAttr(ctx context.Context, n *inode, set meta.AttrChange) fuse.Status {
+	err := f.change(ctx, n, set)
+	if err != nil {
+		f.complain(ctx, "change attributes", f.table.nameOf(n), err)
+	}
+	return byNode(err)
+}
+
+// change changes attributes, of the file where it is being written, else of
 // the name.
-func (f *FS) setAttr(ctx context.Context, n *inode, set meta.AttrChange) error {
+func (f *FS) change(ctx context.Context, n *inode, set meta.AttrChange) error {
 	dir, known := f.table.where(n)
 	f.table.mark(n)
 	if s, ok := f.table.pin(n); ok {
@@ -90,7 +97,7 @@ func (f *FS) setAttr(ctx context.Context, n *inode, set meta.AttrChange) error {
 // published yet is known by its id only.
 func (f *FS) setClosed(ctx context.Context, n *inode, dir meta.InodeID, e meta.Entry, set meta.AttrChange) (meta.Entry, error) {
 	if n.node == rootNode || f.table.removed(n) {
-		return set.Apply(e), nil // no name could keep it
+		return set.Apply(e) // no name could keep it
 	}
 	if n.kind == meta.KindFile {
 		if write, ok := f.cfg.Changes.Find(n.id); ok {

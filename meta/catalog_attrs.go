@@ -13,14 +13,15 @@ type AttrChange struct {
 	UID     *uint32
 	GID     *uint32
 	MtimeNs *int64
+	XAttr   *XAttrChange
 }
 
 // SetAttr changes the attributes of a name that stands for inode, and returns
 // the entry as it is then. Its ctime is now. ErrNotFound: the name is gone, or
-// stands for something else.
+// stands for something else. What XAttrs.Apply returns.
 func (c *Catalog) SetAttr(ctx context.Context, dir InodeID, name string, inode InodeID, change AttrChange) (Entry, error) {
 	e, err := c.setAttr(ctx, dir, name, inode, change)
-	if err == nil && e.Kind == KindDir {
+	if err == nil && e.Kind == KindDir && !change.onlyXAttr() {
 		// The entry counts; the directory's own record keeps step.
 		_, err = c.SetDirAttr(ctx, inode, change)
 	}
@@ -53,7 +54,9 @@ func (c *Catalog) setAttr(ctx context.Context, dir InodeID, name string, inode I
 		if err != nil {
 			return Entry{}, err
 		}
-		e = change.Apply(e)
+		if e, err = change.Apply(e); err != nil {
+			return Entry{}, err
+		}
 		b, err := MarshalEntry(e, recs[0].Value)
 		if err != nil {
 			return Entry{}, err
@@ -85,11 +88,25 @@ func (c *Catalog) SetDirAttr(ctx context.Context, dir InodeID, change AttrChange
 	return d, nil
 }
 
-// Apply returns the entry with the change made. Its ctime is now.
-func (a AttrChange) Apply(e Entry) Entry {
+// Apply returns the entry with the change made. Its ctime is now. Errors are
+// those of XAttrs.Apply, and leave the entry as it is.
+func (a AttrChange) Apply(e Entry) (Entry, error) {
+	if a.XAttr != nil {
+		x, err := e.XAttrs.Apply(*a.XAttr)
+		if err != nil {
+			return e, err
+		}
+		e.XAttrs = x
+	}
 	a.to(&e.Mode, &e.UID, &e.GID, &e.MtimeNs)
 	e.CtimeNs = time.Now().UnixNano()
-	return e
+	return e, nil
+}
+
+// onlyXAttr reports whether nothing but extended attributes changes.
+func (a AttrChange) onlyXAttr() bool {
+	a.XAttr = nil
+	return a == AttrChange{}
 }
 
 // to makes the change.

@@ -20,7 +20,7 @@ type PublishIf struct {
 	Exclusive bool
 	// SetAttrs: a Known file's mode, owner and group become those of the
 	// entry given; without it those that the entry in place has stay, since
-	// others may have changed them.
+	// others may have changed them. Its extended attributes stay in any case.
 	SetAttrs bool
 }
 
@@ -121,6 +121,9 @@ func (p PublishIf) over(e Entry, old *Entry) (out Entry, done bool, err error) {
 // again returns the entry of a file that is published once more.
 func (p PublishIf) again(e, old Entry) (Entry, bool, error) {
 	e.unknown = old.unknown
+	if p.Known {
+		e.XAttrs = old.XAttrs // who sets them does so on the name
+	}
 	if p.Known && !p.SetAttrs {
 		e.Mode, e.UID, e.GID = old.Mode, old.UID, old.GID
 	}

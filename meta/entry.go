@@ -54,6 +54,7 @@ type Entry struct {
 	Size    int64 // bytes
 	Object  chunk.Object
 	Target  string // of a symlink
+	XAttrs  XAttrs
 	Version uint64 // of the record
 
 	// unknown is what a newer program wrote into the record, so that it is

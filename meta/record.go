@@ -47,6 +47,7 @@ func MarshalEntry(e Entry, old []byte) ([]byte, error) {
 	m.MtimeNs, m.CtimeNs = e.MtimeNs, e.CtimeNs
 	m.Size = e.Size
 	m.Target = []byte(e.Target)
+	m.Xattrs = []byte(e.XAttrs)
 	m.Object, m.Set, m.ChunkSize, m.BlockSize, m.Sparse = nil, nil, 0, 0, false
 	if !e.Object.ID.IsZero() {
 		m.Object, m.Set = e.Object.ID[:], e.Object.Set[:]
@@ -99,7 +100,7 @@ func decodeEntry(name string, m *metapb.Entry, chunkSize int64) (Entry, error) {
 		Name: name, Kind: kind, Inode: InodeID(m.Inode),
 		Mode: m.Mode, UID: m.Uid, GID: m.Gid,
 		MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs,
-		Size: m.Size, Target: string(m.Target),
+		Size: m.Size, Target: string(m.Target), XAttrs: XAttrs(m.Xattrs),
 		unknown: string(m.ProtoReflect().GetUnknown()),
 	}
 	if m.Offset != 0 {
@@ -148,6 +149,9 @@ func (e Entry) check() error {
 	}
 	if e.Mode&^permBits != 0 {
 		return fmt.Errorf("mode %#o has bits beyond %#o", e.Mode, uint32(permBits))
+	}
+	if err := e.XAttrs.Check(); err != nil {
+		return err
 	}
 	switch e.Kind {
 	case KindFile:

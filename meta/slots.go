@@ -30,6 +30,10 @@ var (
 	// ErrStale: the file that was meant has no name any more, or another one
 	// has its name (ESTALE).
 	ErrStale = errors.New("stale file")
+	// ErrNoXAttr: there is no such extended attribute (ENODATA).
+	ErrNoXAttr = errors.New("no such extended attribute")
+	// ErrXAttrSpace: an entry's extended attributes would be too large (ENOSPC).
+	ErrXAttrSpace = errors.New("no room for extended attributes")
 	// ErrLoop: a directory would be moved below itself (EINVAL).
 	ErrLoop = errors.New("a directory cannot be moved below itself")
 	// ErrGap: a watch lost events; what was cached of the slot is void.

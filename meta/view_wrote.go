@@ -84,7 +84,7 @@ func (v *View) write(d *dirCache, name string, w word) {
 	case d.listing != nil:
 		d.listing.set(name, e, w.at, w.at > d.version)
 	case !w.gone && d.state == dirReady:
-		v.names.Set(key, known{d: d, gen: d.gen, entry: w.entry}, int64(nameCost+len(name)+len(w.entry.Target)))
+		v.names.Set(key, known{d: d, gen: d.gen, entry: w.entry}, int64(nameCost+len(name)+len(w.entry.Target)+len(w.entry.XAttrs)))
 	}
 }
 

@@ -51,6 +51,7 @@ type Config struct {
 	Name       string        // shown to people; empty: the host's name
 	Zone       string        // nodes of one zone are near each other
 	ReadOnly   bool
+	XAttr      bool // offer extended attributes
 	// RestoreStore: an empty store is the one of this node's cluster, which
 	// lost its records, and what this node knows is to be brought back.
 	RestoreStore  bool

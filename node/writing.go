@@ -62,7 +62,7 @@ func (n *Node) mountConfig() fs.Config {
 	return fs.Config{
 		Mountpoint: n.cfg.Mountpoint, Names: a.Names(), Changes: a, Bytes: &objectBytes{cache: n.cache, engine: n.engine, source: n.source},
 		FSName: "p2pfs:" + n.store.Cluster.String()[:8], Passthrough: n.cfg.Passthrough != "off",
-		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0, ReadOnly: n.cfg.ReadOnly,
+		Consistency: n.cfg.Consistency, AllowOther: os.Geteuid() == 0, ReadOnly: n.cfg.ReadOnly, XAttr: n.cfg.XAttr,
 		CacheDirs: append([]string{n.cfg.MetaDir}, n.cfg.CacheDirs...), Space: n.space, Log: n.log,
 	}
 }

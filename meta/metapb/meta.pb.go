@@ -303,6 +303,7 @@ type Entry struct {
 	Move          *Move                  `protobuf:"bytes,16,opt,name=move,proto3" json:"move,omitempty"`                                         // under way to another directory; who meets it finishes it
 	OriginEpoch   []byte                 `protobuf:"bytes,17,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"`        // it was written in; absent: in the store's first one
 	OriginVersion uint64                 `protobuf:"varint,18,opt,name=origin_version,json=originVersion,proto3" json:"origin_version,omitempty"` // it had there; 0: it was written into this store, and has the record's
+	Xattrs        []byte                 `protobuf:"bytes,19,opt,name=xattrs,proto3" json:"xattrs,omitempty"`                                     // each: length (1 byte) and name, length (2, big-endian) and value; by ascending name; at most 16 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -461,6 +462,13 @@ func (x *Entry) GetOriginVersion() uint64 {
 		return x.OriginVersion
 	}
 	return 0
+}
+
+func (x *Entry) GetXattrs() []byte {
+	if x != nil {
+		return x.Xattrs
+	}
+	return nil
 }
 
 // Gone is field "/gone/<name>" of slot d/<dir>: the name was removed, and what is
@@ -1264,7 +1272,7 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\fR\x05epoch\x12\x1d\n" +
 	"\n" +
 	"chunk_size\x18\a \x01(\x03R\tchunkSize\x12\x16\n" +
-	"\x06epochs\x18\b \x03(\fR\x06epochs\"\xeb\x03\n" +
+	"\x06epochs\x18\b \x03(\fR\x06epochs\"\x83\x04\n" +
 	"\x05Entry\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.p2pfs.meta.v1.KindR\x04kind\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x06R\x05inode\x12\x12\n" +
@@ -1286,7 +1294,8 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x06sparse\x18\x0f \x01(\bR\x06sparse\x12'\n" +
 	"\x04move\x18\x10 \x01(\v2\x13.p2pfs.meta.v1.MoveR\x04move\x12!\n" +
 	"\forigin_epoch\x18\x11 \x01(\fR\voriginEpoch\x12%\n" +
-	"\x0eorigin_version\x18\x12 \x01(\x04R\roriginVersion\"c\n" +
+	"\x0eorigin_version\x18\x12 \x01(\x04R\roriginVersion\x12\x16\n" +
+	"\x06xattrs\x18\x13 \x01(\fR\x06xattrs\"c\n" +
 	"\x04Gone\x12!\n" +
 	"\forigin_epoch\x18\x01 \x01(\fR\voriginEpoch\x12%\n" +
 	"\x0eorigin_version\x18\x02 \x01(\x04R\roriginVersion\x12\x11\n" +

@@ -24,6 +24,8 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"Rename":      testRename,
 		"RenameRace":  testRenameRace,
 		"SetAttr":     testSetAttr,
+		"XAttrs":      testXAttrs,
+		"XAttrRace":   testXAttrRace,
 		"Publish":     testPublish,
 		"PublishRace": testPublishRace,
 		"References":  testReferences,

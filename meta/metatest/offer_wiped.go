@@ -62,11 +62,11 @@ func (l *life) tree(c *meta.Catalog) []spot {
 	return out
 }
 
-// shape is what must be the same: paths, kinds, contents and modes.
+// shape is what must be the same: paths, kinds, contents and attributes.
 func shape(spots []spot) []string {
 	out := make([]string, len(spots))
 	for i, s := range spots {
-		out[i] = fmt.Sprintf("%s %v %o %s %q", s.path, s.e.Kind, s.e.Mode, s.e.Object.ID.Short(), s.e.Target)
+		out[i] = fmt.Sprintf("%s %v %o %q %s %q", s.path, s.e.Kind, s.e.Mode, s.e.XAttrs, s.e.Object.ID.Short(), s.e.Target)
 	}
 	return out
 }
@@ -98,7 +98,7 @@ func (l *life) step(c *meta.Catalog) {
 			_, err = c.Rename(ctx, s.at, meta.Place{Dir: dir, Name: name}, meta.RenameOptions{})
 		case op == 7:
 			mode := 0o600 + uint32(l.rnd.IntN(64))
-			_, err = c.SetAttr(ctx, s.at.Dir, s.at.Name, s.e.Inode, meta.AttrChange{Mode: &mode})
+			_, err = c.SetAttr(ctx, s.at.Dir, s.at.Name, s.e.Inode, meta.AttrChange{Mode: &mode, XAttr: &meta.XAttrChange{Name: "user." + name, Value: fmt.Sprint(mode)}})
 		case s.e.Kind == meta.KindDir:
 			_, err = c.Rmdir(ctx, s.at.Dir, s.at.Name)
 		default:

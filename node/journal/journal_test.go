@@ -97,6 +97,7 @@ func TestJournal(t *testing.T) {
 	j := open(t, home)
 	d := dirEntry("dir")
 	f, g := metatest.File("f", 5), metatest.File("\xff\n", 6)
+	f.XAttrs, d.XAttrs = "\x06user.a\x00\x01f", "\x06user.a\x00\x01d"
 	put(t, j, meta.RootDir, at(first, 5), d)
 	put(t, j, d.Inode, at(first, 7), f, g)
 	j.Changed(d.Inode, at(first, 9), []meta.Set{{Field: "g"}, {Field: "/tx/1", Value: []byte("x")}})

@@ -209,8 +209,14 @@ func (f *file) SetAttr(ctx context.Context, set meta.AttrChange) (meta.Entry, er
 	f.mu.Lock()
 	if now != nil {
 		f.entry = now // spares the next publish a look
+		f.attrs.XAttrs, set.XAttr = now.XAttrs, nil
 	}
-	f.attrs = set.Apply(f.attrs)
+	attrs, err := set.Apply(f.attrs)
+	if err != nil {
+		f.mu.Unlock()
+		return meta.Entry{}, fmt.Errorf("set attributes of %q: %w", at.Name, err)
+	}
+	f.attrs = attrs
 	f.attrs.Mode &= 0o7777
 	resting := f.closed && !f.published
 	f.mu.Unlock()

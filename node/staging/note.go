@@ -41,6 +41,7 @@ func (n note) encode() ([]byte, error) {
 		MinReader: noteVersion, State: n.state, Inode: uint64(n.entry.Inode), Dir: uint64(n.dir), Name: []byte(n.entry.Name),
 		Mode: n.entry.Mode, Uid: n.entry.UID, Gid: n.entry.GID, MtimeNs: n.entry.MtimeNs, CtimeNs: n.entry.CtimeNs,
 		Exclusive: n.exclusive, Published: n.published, Reason: n.reason, WhenNs: n.whenNs,
+		Xattrs: []byte(n.entry.XAttrs),
 	}
 	if !n.base.IsZero() {
 		m.Base = n.base[:]
@@ -82,11 +83,14 @@ func parseNote(b []byte) (note, error) {
 	if err := meta.CheckName(string(m.Name)); err != nil {
 		return note{}, err
 	}
+	if err := meta.XAttrs(m.Xattrs).Check(); err != nil {
+		return note{}, err
+	}
 	n := note{
 		state: m.State, dir: meta.InodeID(m.Dir), exclusive: m.Exclusive, published: m.Published, reason: m.Reason, whenNs: m.WhenNs,
 		entry: meta.Entry{
 			Name: string(m.Name), Kind: meta.KindFile, Inode: meta.InodeID(m.Inode), Mode: m.Mode, UID: m.Uid, GID: m.Gid,
-			MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs,
+			MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs, XAttrs: meta.XAttrs(m.Xattrs),
 		},
 	}
 	var err error

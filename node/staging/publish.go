@@ -207,7 +207,7 @@ func (f *file) committed(s *sealed, e meta.Entry) {
 	f.published, f.failed, f.hides = true, nil, 0
 	old := f.last
 	f.object, f.last, f.entry = s.object, s.draft, &e
-	f.attrs.Mode, f.attrs.UID, f.attrs.GID = e.Mode, e.UID, e.GID // others may have changed them
+	f.attrs.Mode, f.attrs.UID, f.attrs.GID, f.attrs.XAttrs = e.Mode, e.UID, e.GID, e.XAttrs // others may have changed them
 	if f.sealed == s {
 		f.sealed = nil
 	}
