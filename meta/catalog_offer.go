@@ -30,7 +30,8 @@ const (
 )
 
 const (
-	// offerBatch is how many names one change offers: each is two conditions.
+	// offerBatch is how many names one change offers: each is two conditions,
+	// and with XAttrsMax bytes for each it is a request that stores take.
 	offerBatch = 48
 	// offersInFlight is how many such changes of one call are under way.
 	offersInFlight = 4

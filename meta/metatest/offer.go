@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -198,15 +199,23 @@ func testOffer(t *testing.T, open func(*testing.T) meta.Slots) {
 	}
 	_, err = c.Offer(t.Context(), meta.NewInodeID(), []meta.Offer{{Name: "f", Entry: e, Origin: at(1)}})
 	require.ErrorIs(t, err, meta.ErrNotFound)
-	// Many at once.
+	// Many at once, some with all that an entry can hold.
+	full, err := meta.XAttrs("").Apply(meta.XAttrChange{Name: "user.a", Value: strings.Repeat("v", meta.XAttrsMax-9)})
+	require.NoError(t, err)
 	var many []meta.Offer
 	for i := range 500 {
 		n := fmt.Sprintf("many%03d", i)
-		many = append(many, meta.Offer{Name: n, Entry: File(n, 1), Origin: at(uint64(i + 1))})
+		e := File(n, 1)
+		if i < 100 {
+			e.XAttrs = full
+		}
+		many = append(many, meta.Offer{Name: n, Entry: e, Origin: at(uint64(i + 1))})
 	}
 	_, err = c.Offer(t.Context(), meta.RootDir, many)
 	require.NoError(t, err)
-	require.Len(t, list(t, c, meta.RootDir), 501)
+	there := list(t, c, meta.RootDir)
+	require.Len(t, there, 501)
+	require.Equal(t, full, there["many099"].XAttrs)
 	// A change of an offered name is of the new epoch.
 	n := list(t, c, meta.RootDir)["many007"]
 	n.Mode = 0o600
