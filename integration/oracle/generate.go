@@ -10,7 +10,7 @@ var weights = map[Kind]int{
 	Register: 60, Join: 20, Replace: 15, Unregister: 25, Drop: 60,
 	Publish: 120, Overwrite: 80, Append: 50, Patch: 50, Truncate: 25, Save: 40, Race: 15, Torn: 10,
 	Mkdir: 50, Rmdir: 30, Unlink: 60, Rename: 90, Symlink: 25, Chmod: 25, Utimens: 20, Collect: 10,
-	Kill: 14, CutStore: 8, CutPeers: 10, StoreStop: 4, StoreRestart: 4, StoreWipe: 3,
+	Kill: 14, CutStore: 8, CutPeers: 10, StoreStop: 4, StoreRestart: 4, StoreWipe: 8,
 }
 
 // Generator makes steps that suit the state of a model.
@@ -50,7 +50,7 @@ func (g *Generator) Next() Step {
 		return s
 	}
 	if g.checkIn--; g.checkIn <= 0 {
-		g.checkIn = 8 + g.r.IntN(8)
+		g.checkIn = 12 + g.r.IntN(10)
 		g.checks++
 		s := Step{Do: Check, Seed: g.r.Uint64()}
 		if g.checks%6 == 0 {
@@ -130,6 +130,8 @@ func (g *Generator) fill(s *Step) bool {
 		g.nodeEnd[s.Node] = g.count + 3 + g.r.IntN(10)
 	case StoreStop:
 		g.ends[StoreStop] = g.count + 2 + g.r.IntN(4)
+	case StoreRestart, StoreWipe:
+		g.soon()
 	}
 	return true
 }

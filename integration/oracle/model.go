@@ -146,11 +146,11 @@ func (m *Model) farWrite(s Step, w, next *World, r Result) []outcome {
 	if r != Done || m.Connected().Has(s.Node) {
 		return m.far(s.Node, w, next, r)
 	}
-	d := next.names[s.Path].Data
+	e := next.names[s.Path]
 	return []outcome{
 		{w, EIO}, // of open
-		{w.leave(s.Node, s.Path, Left{d, false}), EIO + AtClose},
-		{next.leave(s.Node, s.Path, Left{d, true}), EIO + AtClose},
+		{w.leave(s.Node, s.Path, Left{e.Data, e.Mode, false}), EIO + AtClose},
+		{next.leave(s.Node, s.Path, Left{e.Data, e.Mode, true}), EIO + AtClose},
 	}
 }
 
@@ -161,7 +161,8 @@ func (m *Model) torn(w *World, s Step) []outcome {
 	if r != Done {
 		return []outcome{{w, r}, {w, Broken}}
 	}
-	l := Left{Data: next.names[s.Path].Data, Maybe: true}
+	e := next.names[s.Path]
+	l := Left{e.Data, e.Mode, true}
 	return []outcome{{next, Done}, {w.leave(s.Node, s.Path, l), Broken}, {next.leave(s.Node, s.Path, l), Broken}}
 }
 
@@ -191,7 +192,7 @@ func (w *World) recovered(s Step) []outcome {
 	all = append(all, outcome{gone, Done})
 	if s.Mode == 1 {
 		published := gone.with(s.Path, &Entry{
-			Kind: File, Mode: 0o644, Data: l.Data,
+			Kind: File, Mode: l.Mode, Data: l.Data,
 			Keepers: 1 << s.Node, Whole: 1 << s.Node, None: All.Without(s.Node),
 		})
 		if !l.Maybe {

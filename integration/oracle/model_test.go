@@ -104,6 +104,28 @@ func TestAKeptCopyIsGivenUpForAnotherOnly(t *testing.T) {
 	require.False(t, m.Readable(3, "f"))
 }
 
+func TestWhatIsRecoveredHasTheModeItWasWrittenWith(t *testing.T) {
+	t.Parallel()
+	m := NewModel()
+	for _, s := range []struct {
+		step   Step
+		result Result
+	}{
+		{Step{Do: Publish, Path: "f", Size: 10}, Done},
+		{Step{Do: Chmod, Path: "f", Mode: 0o640}, Done},
+		{Step{Do: CutStore}, Done},
+		{Step{Do: Overwrite, Path: "f", Size: 20, Seed: 2}, EIO + AtClose},
+		{Step{Do: Heal}, Done},
+		{Step{Do: Recover, Path: "f", Mode: 1}, Done},
+	} {
+		require.NoError(t, m.Take(s.step, s.result), "%s", s.step)
+	}
+	e, sure := m.Certain("f")
+	require.True(t, sure)
+	require.Equal(t, uint32(0o640), e.Mode)
+	require.Equal(t, int64(20), e.Data.size())
+}
+
 func TestStepsAreReadBack(t *testing.T) {
 	t.Parallel()
 	all := []Step{{Do: Rename, Node: 2, Path: "d/\u00e9", To: "f"}, {Do: Patch, Node: 1, Path: "f", Size: 5, Off: 9, Seed: 1 << 63}}

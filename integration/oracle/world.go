@@ -34,6 +34,7 @@ type Entry struct {
 // Left is what a node has of a file that it could not publish.
 type Left struct {
 	Data  *Data
+	Mode  uint32
 	Maybe bool // it may have been lost, or published after all
 }
 
@@ -118,7 +119,7 @@ func (w *World) key() string {
 	}
 	for n, l := range w.left {
 		for _, p := range slices.Sorted(maps.Keys(l)) {
-			fmt.Fprintf(&b, "left %d %s %p %v\n", n, p, l[p].Data, l[p].Maybe)
+			fmt.Fprintf(&b, "left %d %s %p %o %v\n", n, p, l[p].Data, l[p].Mode, l[p].Maybe)
 		}
 	}
 	return b.String()
