@@ -89,6 +89,8 @@ test)
 	race_detector
 	command_of fusermount3 fuse3
 	command_of etcd etcd-server
+	command_of redis-server redis-server
+	command_of redis-sentinel redis-sentinel
 	command_of ip iproute2
 	command_of ps procps
 	for tool in git rsync sqlite3 stress-ng; do command_of $tool $tool; done

@@ -10,10 +10,12 @@ import (
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/etcd"
 	"github.com/p2pfs/p2pfs/meta/memory"
+	"github.com/p2pfs/p2pfs/meta/redis"
 )
 
-// Open returns the store of a URL: etcd://, etcds:// or memory://. It does not
-// wait for the store; errors are about the URL and hold no password.
+// Open returns the store of a URL: etcd://, etcds://, redis://, rediss://,
+// redis+sentinel://, redis+cluster:// or memory://. It does not wait for the
+// store; errors are about the URL and hold no password.
 func Open(ctx context.Context, url string) (meta.Slots, error) {
 	scheme, _, ok := strings.Cut(url, "://")
 	if !ok {
@@ -30,7 +32,11 @@ func Open(ctx context.Context, url string) (meta.Slots, error) {
 	case "memory":
 		return memory.New(), nil
 	case "redis", "rediss", "redis+sentinel", "redis+cluster":
-		return nil, fmt.Errorf("metadata URL %q: %s:// is not built in yet; use etcd://HOST:PORT/PREFIX", meta.RedactURL(url), scheme)
+		s, err := redis.Open(ctx, url, redis.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	case "http", "https":
 		return nil, fmt.Errorf("metadata URL %q: for an etcd cluster write etcd:// (or etcds:// for TLS)", meta.RedactURL(url))
 	}

@@ -16,14 +16,22 @@ func TestOpen(t *testing.T) {
 	for _, url := range []string{
 		"memory://", "etcd://127.0.0.1:1", "etcd://127.0.0.1,[::1]:7,localhost/some/prefix",
 		"etcd://user:p%40ss@127.0.0.1:1/p", "etcds://127.0.0.1:1", "etcd://127.0.0.1:1?tls=true&insecure_skip_verify=1&server_name=x",
+		"redis://127.0.0.1:1", "redis://:p%40ss@[::1]:1/3/some/prefix", "rediss://u:p@127.0.0.1:1",
+		"redis+sentinel://u:p@127.0.0.1:1,127.0.0.1:2/service/0/p?sentinel_password=x", "redis+cluster://127.0.0.1:1,127.0.0.1:2/p?tls=true",
 	} {
 		s, err := stores.Open(t.Context(), url)
 		require.NoError(t, err, url)
 		require.NoError(t, s.Close(), url)
 	}
 	for url, want := range map[string]string{
-		"redis://:secret@h:6379":              "not built in yet; use etcd://",
-		"redis+sentinel://u:secret@h:1/s/0":   "not built in yet; use etcd://",
+		"redis://h:6379,h2":                   "takes one host",
+		"redis://secret@h":                    "USER:PASSWORD@",
+		"redis://u:secret@h/x":                "not a number",
+		"redis://u:secret@h/0/{x}":            "brace",
+		"redis+sentinel://u:secret@h:1":       "SERVICE",
+		"redis+cluster://u:secret@h/3":        "no database 3",
+		"rediss://h?ca=/nonexistent":          "/nonexistent",
+		"redis://h?sentinel_password=secret":  "without Sentinels",
 		"http://u:secret@h:2379":              "write etcd://",
 		"ftp://u:secret@h":                    "unknown scheme ftp://",
 		"u:secret@h:2379":                     "no scheme",

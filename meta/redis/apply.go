@@ -1,0 +1,105 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// Apply implements meta.Slots.
+func (s *Store) Apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets []meta.Set) (uint64, error) {
+	return s.apply(ctx, slot, conds, sets, 0, "")
+}
+
+// apply is Apply of records that stay, or for ttl milliseconds as a lease.
+func (s *Store) apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets []meta.Set, ttl int64, lease string) (uint64, error) {
+	if err := meta.CheckApply(slot, conds, sets); err != nil {
+		return 0, err
+	}
+	if err := s.checkStore(ctx, slot, conds); err != nil {
+		return 0, err
+	}
+	c := &call{script: s.scripts.apply, keys: s.keys(slot), args: make([]any, 0, 5+3*(len(conds)+len(sets)))}
+	c.args = append(c.args, s.publish(), 0, len(sets), ttl, lease)
+	stated := 0
+	for _, cond := range conds {
+		if cond.Store && slot != meta.StoreSlot {
+			if s.target.form == cluster {
+				continue // checkStore did
+			}
+			if len(c.keys) == 4 {
+				c.keys = append(c.keys, s.key(meta.StoreSlot))
+			}
+			c.args = append(c.args, "s", cond.Field, "")
+		} else {
+			c.args = append(c.args, condition(cond), cond.Field, digits(cond.Version))
+		}
+		stated++
+	}
+	c.args[1] = stated
+	for _, set := range sets {
+		if set.Value == nil {
+			c.args = append(c.args, "D", set.Field, "")
+		} else {
+			c.args = append(c.args, "S", set.Field, set.Value)
+		}
+	}
+	if err := s.write(ctx, c); err != nil {
+		return 0, err
+	}
+	version, err := c.text()
+	if err != nil {
+		return 0, fmt.Errorf("change %s: %w", slot, err)
+	}
+	if version == "" {
+		return 0, fmt.Errorf("change %s: %w", slot, meta.ErrConflict)
+	}
+	return parseDigits(version)
+}
+
+// condition returns the kind of a condition as luaApply knows it.
+func condition(c meta.If) string {
+	switch {
+	case c.NoOthers:
+		return "n"
+	case c.Absent:
+		return "a"
+	case c.Present:
+		return "p"
+	}
+	return "v"
+}
+
+// checkStore checks the conditions on the store's own slot before a change,
+// where another server may have it.
+func (s *Store) checkStore(ctx context.Context, slot meta.Slot, conds []meta.If) error {
+	if s.target.form != cluster || slot == meta.StoreSlot {
+		return nil
+	}
+	var keys []meta.Key
+	for _, c := range conds {
+		if c.Store {
+			keys = append(keys, meta.Key{Slot: meta.StoreSlot, Field: c.Field})
+		}
+	}
+	recs, err := s.Get(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range recs {
+		if r.Value == nil {
+			return fmt.Errorf("change %s: %w", slot, meta.ErrConflict)
+		}
+	}
+	return nil
+}
+
+// publish returns the command that tells of a change: in a Cluster one that
+// stays with the servers of the slot.
+func (s *Store) publish() string {
+	if s.target.form == cluster {
+		return "SPUBLISH"
+	}
+	return "PUBLISH"
+}

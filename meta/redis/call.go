@@ -1,0 +1,258 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// call is a script on one slot, or without one HMGET of args. Its answer is
+// whoever's that sent it, once it is done.
+type call struct {
+	script *script
+	keys   []string
+	args   []any
+	reply  any
+	err    error
+}
+
+// command returns the call as it is sent.
+func (c *call) command(source bool) []any {
+	if c.script == nil {
+		return append([]any{"HMGET", c.keys[0]}, c.args...)
+	}
+	out := make([]any, 0, 3+len(c.keys)+len(c.args))
+	if source {
+		out = append(out, "EVAL", c.script.source)
+	} else {
+		out = append(out, "EVALSHA", c.script.sum)
+	}
+	out = append(out, len(c.keys))
+	for _, k := range c.keys {
+		out = append(out, k)
+	}
+	return append(out, c.args...)
+}
+
+// read makes calls that change nothing, however often.
+func (s *Store) read(ctx context.Context, calls ...*call) error {
+	return s.retry(ctx, s.opts.ReadTimeout, unfinished, func(ctx context.Context) error { return s.spread(ctx, calls) })
+}
+
+// write makes one call, and again only where it is known that nothing was done.
+func (s *Store) write(ctx context.Context, c *call) error {
+	return s.retry(ctx, s.opts.WriteTimeout, refused, func(ctx context.Context) error {
+		cl, err := s.server(ctx, c)
+		if err != nil {
+			return err
+		}
+		return s.send(ctx, cl, []*call{c}, false)
+	})
+}
+
+// unfinished reports whether a read may fare better a moment later.
+func unfinished(err error) bool {
+	return !answer(err) && !errors.Is(err, meta.ErrFormat) || unavailable(err)
+}
+
+// retry makes tries until one succeeds, again says that another is of no use,
+// the store has been out of reach for longer than patience, or time is over.
+// ctx ends it at once, though the client looks at deadlines only.
+func (s *Store) retry(ctx context.Context, timeout time.Duration, again func(error) bool, fn func(context.Context) error) error {
+	tctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.tries(tctx, again, fn) }()
+	select {
+	case err := <-done:
+		return s.explain(ctx, err)
+	case <-tctx.Done():
+		return s.explain(ctx, tctx.Err())
+	case <-s.ctx.Done():
+		return s.explain(ctx, errClosed)
+	}
+}
+
+func (s *Store) tries(ctx context.Context, again func(error) bool, fn func(context.Context) error) error {
+	patience := time.Now().Add(s.opts.Patience)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		err := fn(ctx)
+		if err == nil || ctx.Err() != nil || s.ctx.Err() != nil || closed(err) || denied(err) || !again(err) {
+			return err
+		}
+		s.servers.stale(ctx)
+		if time.Now().Add(pause).After(patience) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-s.ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// server returns the client of a call's server.
+func (s *Store) server(ctx context.Context, c *call) (*redis.Client, error) {
+	cl, err := s.servers.of(ctx, c.keys[0])
+	if err != nil && !answer(err) && !closed(err) {
+		err = fmt.Errorf("%w: %w", errNotNow, err)
+	}
+	return cl, err
+}
+
+// spread sends reads to their servers, all at the same time.
+func (s *Store) spread(ctx context.Context, calls []*call) error {
+	if len(calls) == 1 {
+		cl, err := s.server(ctx, calls[0])
+		if err != nil {
+			return err
+		}
+		return s.send(ctx, cl, calls, true)
+	}
+	by := make(map[*redis.Client][]*call)
+	for _, c := range calls {
+		cl, err := s.server(ctx, c)
+		if err != nil {
+			return err
+		}
+		by[cl] = append(by[cl], c)
+	}
+	errs := make([]error, 0, len(by))
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for cl, part := range by {
+		wg.Go(func() {
+			err := s.send(ctx, cl, part, true)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send makes calls on one server in one round trip, or two when it does not
+// know a script yet. A read that a replica answers counts as none: one of a
+// Cluster sends the reader to its master, others are found out by a change
+// beside it that changes nothing.
+func (s *Store) send(ctx context.Context, cl *redis.Client, calls []*call, read bool) error {
+	var probe string
+	if read && s.target.form != cluster {
+		probe = calls[0].keys[0] + "none"
+	}
+	if err := sendOnce(ctx, cl, calls, probe, false); err != nil {
+		return err
+	}
+	var unknown []*call
+	for _, c := range calls {
+		if begins(c.err, "NOSCRIPT") {
+			unknown = append(unknown, c)
+		}
+	}
+	if len(unknown) > 0 {
+		if err := sendOnce(ctx, cl, unknown, probe, true); err != nil {
+			return err
+		}
+	}
+	for _, c := range calls {
+		if addr, ok := strings.CutPrefix(askAddr(c.err), "ASK "); ok {
+			s.ask(ctx, addr, c)
+		}
+		if c.err != nil {
+			return c.err
+		}
+	}
+	return nil
+}
+
+func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string, source bool) error {
+	pipe := cl.Pipeline()
+	cmds := make([]*redis.Cmd, len(calls))
+	for i, c := range calls {
+		cmds[i] = pipe.Do(ctx, c.command(source)...)
+	}
+	var master *redis.IntCmd
+	if probe != "" {
+		master = pipe.Del(ctx, probe)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own
+	if master != nil && begins(master.Err(), "READONLY") {
+		return errReplica
+	}
+	for i, c := range calls {
+		c.reply, c.err = cmds[i].Result()
+	}
+	return nil
+}
+
+// askAddr returns "ASK" and the address of who takes over a call's keys.
+func askAddr(err error) string {
+	if !begins(err, "ASK ") {
+		return ""
+	}
+	var said redis.Error
+	errors.As(err, &said)
+	words := strings.Fields(said.Error())
+	return "ASK " + words[len(words)-1]
+}
+
+// ask makes a call where its keys are being taken to.
+func (s *Store) ask(ctx context.Context, addr string, c *call) {
+	cl, err := s.servers.asked(ctx, addr)
+	if err != nil {
+		c.err = err
+		return
+	}
+	pipe := cl.Pipeline()
+	pipe.Do(ctx, "ASKING")
+	cmd := pipe.Do(ctx, c.command(true)...)
+	_, _ = pipe.Exec(ctx)
+	c.reply, c.err = cmd.Result()
+}
+
+// list returns an answer that is a list of at least n.
+func (c *call) list(n int) ([]any, error) {
+	l, ok := c.reply.([]any)
+	if !ok || len(l) < n {
+		return nil, fmt.Errorf("%w: the store answered %.40q", meta.ErrFormat, fmt.Sprint(c.reply))
+	}
+	return l, nil
+}
+
+// text returns an answer that is a string.
+func (c *call) text() (string, error) {
+	t, ok := c.reply.(string)
+	if !ok {
+		return "", fmt.Errorf("%w: the store answered %.40q", meta.ErrFormat, fmt.Sprint(c.reply))
+	}
+	return t, nil
+}
+
+// number returns an answer that is a number, or stands in a list of them.
+func number(v any) uint64 {
+	switch v := v.(type) {
+	case int64:
+		return uint64(max(v, 0))
+	case string:
+		n, _ := strconv.ParseUint(v, 10, 64)
+		return n
+	}
+	return 0
+}

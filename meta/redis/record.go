@@ -1,0 +1,116 @@
+package redis
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/p2pfs/p2pfs/meta"
+)
+
+// Lengths of what stands before a record's value.
+const (
+	versionLen = 16
+	leaseIDLen = 16
+	leasedHead = versionLen + 1 + versionLen + leaseIDLen
+)
+
+// digits writes a version as the scripts do.
+func digits(v uint64) string { return fmt.Sprintf("%016d", v) }
+
+func parseDigits(s string) (uint64, error) {
+	if len(s) < versionLen {
+		return 0, fmt.Errorf("%w: a version of %d characters", meta.ErrFormat, len(s))
+	}
+	v, err := strconv.ParseUint(s[:versionLen], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q is not a version", meta.ErrFormat, s[:versionLen])
+	}
+	return v, nil
+}
+
+// parseRecord fills in value and version of a record. leased tells of a record
+// with an end, which is over at ms, the server's clock in milliseconds: then the
+// record stays empty.
+func parseRecord(r *meta.Record, raw string, ms uint64) (leased bool, err error) {
+	v, err := parseDigits(raw)
+	if err != nil || len(raw) == versionLen {
+		return false, fmt.Errorf("read %s/%q: %w: cut short", r.Slot, r.Field, meta.ErrFormat)
+	}
+	rest := raw[versionLen+1:]
+	switch raw[versionLen] {
+	case '-':
+	case 'L':
+		if len(raw) < leasedHead {
+			return true, fmt.Errorf("read %s/%q: %w: cut short", r.Slot, r.Field, meta.ErrFormat)
+		}
+		end, err := parseDigits(rest)
+		if err != nil {
+			return true, fmt.Errorf("read %s/%q: %w", r.Slot, r.Field, err)
+		}
+		if end <= ms {
+			return true, nil
+		}
+		leased, rest = true, raw[leasedHead:]
+	default:
+		return false, fmt.Errorf("read %s/%q: %w: it is of kind %q", r.Slot, r.Field, meta.ErrFormat, raw[versionLen])
+	}
+	r.Version, r.Value = v, []byte(rest)
+	return leased, nil
+}
+
+// item is one change of a slot as the log has it.
+type item struct {
+	before, version string // 16 digits
+	events          []meta.Event
+	leased          bool // it set a record with an end
+	cut             bool // the changes are in the log only
+}
+
+// parseItem reads what luaSlot writes.
+func parseItem(slot meta.Slot, raw string) (it item, err error) {
+	if len(raw) < 2*versionLen {
+		return item{}, fmt.Errorf("read log of %s: %w: cut short", slot, meta.ErrFormat)
+	}
+	it.before, it.version = raw[:versionLen], raw[versionLen:2*versionLen]
+	v, err := parseDigits(it.version)
+	if err != nil {
+		return item{}, fmt.Errorf("read log of %s: %w", slot, err)
+	}
+	for rest := raw[2*versionLen:]; rest != ""; {
+		op := rest[0]
+		if op == '!' {
+			it.cut = true
+			break
+		}
+		ev := meta.Event{Record: meta.Record{Slot: slot, Version: v}, SlotVersion: v}
+		ok := op == 'S' || op == 'L' || op == 'D'
+		if ok {
+			ev.Field, rest, ok = cutString(rest[1:])
+		}
+		if ok && op != 'D' {
+			var value string
+			value, rest, ok = cutString(rest)
+			ev.Value = []byte(value)
+			it.leased = it.leased || op == 'L'
+		}
+		if !ok {
+			return item{}, fmt.Errorf("read log of %s: %w: at %d of %d bytes", slot, meta.ErrFormat, len(raw)-len(rest), len(raw))
+		}
+		it.events = append(it.events, ev)
+	}
+	return it, nil
+}
+
+// cutString reads LENGTH:BYTES.
+func cutString(s string) (value, rest string, ok bool) {
+	i := strings.IndexByte(s, ':')
+	if i < 1 || i > 10 {
+		return "", "", false
+	}
+	n, err := strconv.Atoi(s[:i])
+	if err != nil || n < 0 || n > len(s)-i-1 {
+		return "", "", false
+	}
+	return s[i+1 : i+1+n], s[i+1+n:], true
+}

@@ -1,0 +1,45 @@
+package redis_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/metatest"
+	"github.com/p2pfs/p2pfs/meta/redis"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// opener returns a function that opens empty stores on one server: each has a
+// prefix of its own.
+func opener(url func(prefix string) string) func(*testing.T) meta.Slots {
+	var n atomic.Int64
+	return func(t *testing.T) meta.Slots {
+		return open(t, url(fmt.Sprintf("test/%d", n.Add(1))), redis.Options{})
+	}
+}
+
+func open(t *testing.T, url string, opts redis.Options) *redis.Store {
+	t.Helper()
+	s, err := redis.Open(t.Context(), url, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStandalone(t *testing.T) {
+	t.Parallel()
+	open := opener(metatest.StartRedis(t).URL)
+	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
+	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
+}
+
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	metatest.RunOffer(t, opener(metatest.StartRedis(t).URL))
+}

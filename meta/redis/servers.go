@@ -1,0 +1,91 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const dialTimeout = 3 * time.Second
+
+// poolSize is the most connections to one server, and how many dials in a row
+// may fail until only one a second is tried.
+const poolSize = 64
+
+// servers says which server has a key.
+type servers interface {
+	// of returns the client of the server that has a key.
+	of(ctx context.Context, key string) (*redis.Client, error)
+	// asked returns the client of a server that is taking keys over.
+	asked(ctx context.Context, addr string) (*redis.Client, error)
+	// stale says that a key was not where of said.
+	stale(ctx context.Context)
+	close() error
+}
+
+// connect makes no connection.
+func connect(t target, o Options) servers {
+	// The client's own tries would repeat changes that may have been made.
+	switch t.form {
+	case cluster:
+		return &many{redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: t.endpoints, Username: t.user, Password: t.password, TLSConfig: t.tls, Protocol: 2,
+			MaxRedirects: -1, MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
+			ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
+			DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})}
+	case sentinel:
+		return one{redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: t.service, SentinelAddrs: t.endpoints, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
+			Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Protocol: 2,
+			MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
+			ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DisableIdentity: true,
+		})}
+	}
+	return one{redis.NewClient(&redis.Options{
+		Addr: t.endpoints[0], Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Protocol: 2,
+		MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
+		ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
+		DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})}
+}
+
+// one is a server, or a master and its replicas, that has all keys.
+type one struct{ client *redis.Client }
+
+func (o one) of(context.Context, string) (*redis.Client, error)    { return o.client, nil }
+func (o one) asked(context.Context, string) (*redis.Client, error) { return o.client, nil }
+func (o one) stale(context.Context)                                {}
+func (o one) close() error                                         { return o.client.Close() }
+
+// many is a Cluster.
+type many struct{ client *redis.ClusterClient }
+
+func (m *many) of(ctx context.Context, key string) (*redis.Client, error) {
+	return m.client.MasterForKey(ctx, key)
+}
+
+func (m *many) asked(ctx context.Context, addr string) (found *redis.Client, err error) {
+	ch := make(chan *redis.Client, 1)
+	err = m.client.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		if c.Options().Addr == addr {
+			ch <- c
+		}
+		return nil
+	})
+	select {
+	case found = <-ch:
+		return found, nil
+	default:
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: no server at %s is known in the Cluster", errNotNow, addr)
+	}
+	return nil, err
+}
+
+func (m *many) stale(ctx context.Context) { m.client.ReloadState(ctx) }
+func (m *many) close() error              { return m.client.Close() }
