@@ -93,6 +93,7 @@ test)
 	command_of redis-sentinel redis-sentinel
 	command_of ip iproute2
 	command_of ps procps
+	command_of setfattr attr
 	for tool in git rsync sqlite3 stress-ng; do command_of $tool $tool; done
 	# shellcheck disable=SC2207 # one package a word
 	packages+=($(tools/suites.sh needs))
