@@ -89,8 +89,8 @@ type Config struct {
 	// ReadOnly mounts read-only: the kernel answers every change by EROFS, and
 	// Changes is not used.
 	ReadOnly bool
-	// XAttr offers extended attributes. The kernel then asks for some before
-	// every write, and ls for some of every file.
+	// XAttr offers extended attributes. The kernel then asks for one before
+	// every write.
 	XAttr bool
 	// CacheDirs are checked not to overlap with the mountpoint, and looked at
 	// for the depth of stacked file systems that passthrough must allow.

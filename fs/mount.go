@@ -129,7 +129,7 @@ func (f *FS) options() *fuse.MountOptions {
 		MaxWrite:                maxRequest,
 		MaxBackground:           f.cfg.MaxBackground,
 		MaxInflightRequestBytes: 256 << 20,
-		DisableXAttrs:           !f.cfg.XAttr, // ls -l asks two per file
+		DisableXAttrs:           !f.cfg.XAttr, // the kernel asks for one at every write
 		EnableSymlinkCaching:    true,
 		// Not CAP_ASYNC_DIO: with it an O_DIRECT reader waits for all its
 		// requests at once, in a way no signal ends, SIGKILL included.

@@ -9,9 +9,9 @@ import (
 	"github.com/p2pfs/p2pfs/meta"
 )
 
-// Only the extended attributes of users are kept. What the kernel and ls ask for
-// by themselves, at every write and for every file, is answered from here: the
-// names that the kernel itself would act upon, and those of access lists.
+// Only the extended attributes of users are kept. Of the others the kernel asks
+// for security.capability at every write: that is answered without looking at
+// anything. ENOTSUP also ends what ls -l asks about every file; ENODATA would not.
 
 // xattrUser begins the names of extended attributes that are kept.
 const xattrUser = "user."

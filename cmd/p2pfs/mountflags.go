@@ -47,7 +47,7 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Zone, "zone", "", "`ZONE` of the node: nodes of one zone are near each other")
 	f.BoolVar(&c.RestoreStore, "restore-store", false, "the metadata store is empty because it lost its records: bring back what this node knows")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "mount read-only: write and register nothing from here")
-	f.BoolVar(&c.XAttr, "xattr", false, "offer extended attributes (user.*); every write then costs a request more")
+	f.BoolVar(&c.XAttr, "xattr", false, "offer extended attributes (user.*); each write(2) then costs one request more")
 	f.StringArrayVar(&c.Private, "private-glob", nil, "keep files whose names match `GLOB` on this machine until they are renamed; may be given several times, and an empty one turns it off (default "+strings.Join(node.DefaultPrivate(), ", ")+")")
 	f.Var(&s.chunkSize, "chunk-size", "cut what is registered or written here into chunks of this size, a multiple of 4KiB (default: the cluster's, 64MiB)")
 	f.StringVar(&c.Consistency, "consistency", node.DefaultConsistency, "`MODE`: open asks the store at every open; watch trusts changes to arrive within 200 ms")
