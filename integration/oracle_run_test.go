@@ -51,7 +51,7 @@ type oracleNode struct {
 func newOracleRun(t *testing.T) *oracleRun {
 	t.Helper()
 	r := &oracleRun{
-		t: t, c: newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure", "--meta-timeout=3s"), lab: newNetlab(t, oracle.Size),
+		t: t, c: newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure", "--meta-timeout=2s"), lab: newNetlab(t, oracle.Size),
 		byID: map[string]oracle.Node{}, sources: map[string]string{}, model: oracle.NewModel(),
 		counts: map[oracle.Kind]int{}, took: map[oracle.Kind]time.Duration{}, fails: map[oracle.Kind]int{},
 	}

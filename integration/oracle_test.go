@@ -20,11 +20,8 @@ var oracleKinds = []oracle.Kind{
 	oracle.Register, oracle.Join, oracle.Replace, oracle.Unregister, oracle.Drop, oracle.Collect,
 	oracle.Publish, oracle.Overwrite, oracle.Append, oracle.Patch, oracle.Truncate, oracle.Save, oracle.Race, oracle.Torn,
 	oracle.Mkdir, oracle.Rmdir, oracle.Unlink, oracle.Rename, oracle.Symlink, oracle.Chmod, oracle.Utimens,
-	oracle.Kill, oracle.CutStore, oracle.CutPeers, oracle.StoreStop, oracle.StoreRestart,
+	oracle.Kill, oracle.CutStore, oracle.CutPeers, oracle.StoreStop, oracle.StoreRestart, oracle.StoreWipe,
 }
-
-// storeWipes adds the loss of all that the store held.
-const storeWipes = false
 
 // enough is from how many steps on each kind must have occurred.
 const enough = 1000
@@ -43,11 +40,7 @@ func TestOracle(t *testing.T) {
 		return
 	}
 	steps := int(envNumber(t, "P2PFS_ORACLE_STEPS", oracleSteps))
-	kinds := slices.Clone(oracleKinds)
-	if storeWipes {
-		kinds = append(kinds, oracle.StoreWipe)
-	}
-	kinds = slices.DeleteFunc(kinds, func(k oracle.Kind) bool {
+	kinds := slices.DeleteFunc(slices.Clone(oracleKinds), func(k oracle.Kind) bool {
 		return slices.Contains(strings.Split(os.Getenv("P2PFS_ORACLE_WITHOUT"), ","), string(k))
 	})
 	began := time.Now()

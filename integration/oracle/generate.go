@@ -10,7 +10,7 @@ var weights = map[Kind]int{
 	Register: 60, Join: 20, Replace: 15, Unregister: 25, Drop: 60,
 	Publish: 120, Overwrite: 80, Append: 50, Patch: 50, Truncate: 25, Save: 40, Race: 15, Torn: 10,
 	Mkdir: 50, Rmdir: 30, Unlink: 60, Rename: 90, Symlink: 25, Chmod: 25, Utimens: 20, Collect: 10,
-	Kill: 14, CutStore: 8, CutPeers: 10, StoreStop: 4, StoreRestart: 4, StoreWipe: 8,
+	Kill: 14, CutStore: 8, CutPeers: 10, StoreStop: 4, StoreRestart: 4, StoreWipe: 5,
 }
 
 // Generator makes steps that suit the state of a model.
