@@ -16,6 +16,10 @@ import (
 const (
 	listPage     = 4000
 	listPageMost = 32000
+	// Where entries have many extended attributes the pages that follow are
+	// shorter: about listPageBytes, but not below listPageLeast entries.
+	listPageBytes = 8 << 20
+	listPageLeast = 250
 )
 
 // NewInodeID returns a fresh random id for a file or a directory.
@@ -174,10 +178,19 @@ func (c *Catalog) pages(ctx context.Context, slot Slot) <-chan pageOrError {
 			if err != nil {
 				return
 			}
-			next, limit = p.Next, min(2*limit, listPageMost)
+			next, limit = p.Next, nextLimit(limit, p.Records)
 		}
 	}()
 	return out
+}
+
+// nextLimit returns how long a page is to be after one with these records.
+func nextLimit(limit int, recs []Record) int {
+	size := 1
+	for _, r := range recs {
+		size += len(r.Value)
+	}
+	return max(min(2*limit, listPageMost, listPageBytes*len(recs)/size), listPageLeast)
 }
 
 // entries reads records as entries, without those that are no names and those

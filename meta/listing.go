@@ -10,6 +10,7 @@ import (
 // asks for a list again. Not safe for concurrent use.
 type listing struct {
 	at      uint64           // version of the directory that base was read at
+	size    int              // of base, in entries as most are
 	base    []Entry          // sorted by name
 	index   map[string]int32 // of base
 	changed map[string]word  // newer than base
@@ -33,9 +34,12 @@ func (l *listing) rebase(entries []Entry) {
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 	l.base = entries
 	l.index = make(map[string]int32, len(entries))
+	attrs := 0
 	for i := range entries {
 		l.index[entries[i].Name] = int32(i)
+		attrs += len(entries[i].XAttrs)
 	}
+	l.size = len(entries) + attrs/nameCost
 }
 
 // get returns the entry of a name.

@@ -92,14 +92,14 @@ func (d *dirCache) whole() bool {
 	return d.listing != nil
 }
 
-// held returns how many entries the listing holds.
+// held returns how many entries the listing holds, long ones counted as more.
 func (d *dirCache) held() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.listing == nil {
 		return 0
 	}
-	return len(d.listing.base)
+	return d.listing.size
 }
 
 // reach returns the listing once it has come to version at; false if the
@@ -209,7 +209,7 @@ func (v *View) endLoad(d *dirCache, gen uint64, entries []Entry, at uint64, err 
 	if d.state != dirReady || d.gen != gen {
 		return all, false
 	}
-	if d.listing = l; len(all) > v.cfg.MaxEntries {
+	if d.listing = l; l.size > v.cfg.MaxEntries {
 		d.listing = nil
 	}
 	v.local.PutDir(d.id, at, all)
