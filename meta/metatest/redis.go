@@ -28,15 +28,15 @@ type Redis struct {
 }
 
 // StartRedis starts the redis-server of this machine with more settings, as
-// "--maxmemory", "1mb". It keeps what it answered for as long as its directory
-// is there. The test's end kills it.
+// "--maxmemory", "1mb". What it answered outlives its process, though not the
+// machine: it waits for no disk. The test's end kills it.
 func StartRedis(t *testing.T, settings ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
 	return startRedis(t, "redis-server", dir, freeAddr, func(port string) []string {
 		return append([]string{
 			"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--loglevel", "warning", "--save", "",
-			"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0",
+			"--appendonly", "yes", "--appendfsync", "no", "--repl-diskless-sync-delay", "0",
 		}, settings...)
 	})
 }

@@ -95,11 +95,14 @@ func (s *Store) checkStore(ctx context.Context, slot meta.Slot, conds []meta.If)
 	return nil
 }
 
-// publish returns the command that tells of a change: in a Cluster one that
-// stays with the servers of the slot.
+// publish returns the command that tells of a change, in a Cluster one that
+// stays with the servers of the slot, and what makes a hash's key a channel:
+// databases of one server have their channels in common.
 func (s *Store) publish() string {
 	if s.target.form == cluster {
-		return "SPUBLISH"
+		return "SPUBLISH" + s.at()
 	}
-	return "PUBLISH"
+	return "PUBLISH" + s.at()
 }
+
+func (s *Store) at() string { return fmt.Sprintf("@%d", s.target.db) }

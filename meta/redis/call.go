@@ -192,12 +192,14 @@ func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string
 	if probe != "" {
 		master = pipe.Del(ctx, probe)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own
+	_, err := pipe.Exec(ctx) // most times each command has its own, too
 	if master != nil && begins(master.Err(), "READONLY") {
 		return errReplica
 	}
 	for i, c := range calls {
-		c.reply, c.err = cmds[i].Result()
+		if c.reply, c.err = cmds[i].Result(); c.err == nil && c.reply == nil {
+			c.err = err
+		}
 	}
 	return nil
 }
@@ -223,8 +225,10 @@ func (s *Store) ask(ctx context.Context, addr string, c *call) {
 	pipe := cl.Pipeline()
 	pipe.Do(ctx, "ASKING")
 	cmd := pipe.Do(ctx, c.command(true)...)
-	_, _ = pipe.Exec(ctx)
-	c.reply, c.err = cmd.Result()
+	_, err = pipe.Exec(ctx)
+	if c.reply, c.err = cmd.Result(); c.err == nil && c.reply == nil {
+		c.err = err
+	}
 }
 
 // list returns an answer that is a list of at least n.

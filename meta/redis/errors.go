@@ -65,7 +65,7 @@ func begins(err error, words ...string) bool {
 }
 
 func denied(err error) bool {
-	return begins(err, "NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")
+	return begins(err, "NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "ERR invalid password", "ERR Protocol error: unauthenticated", "ERR AUTH", "ERR Client sent AUTH")
 }
 
 // refused reports whether the server, if it was reached, has done nothing and

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/p2pfs/p2pfs/meta"
 )
 
 // each calls fn with a client of every master.
@@ -42,4 +44,28 @@ func (s *Store) Compact(ctx context.Context) error {
 // Do sends a command to every master.
 func (s *Store) Do(ctx context.Context, args ...any) error {
 	return s.each(ctx, func(ctx context.Context, cl *redis.Client) error { return cl.Do(ctx, args...).Err() })
+}
+
+// Copy returns what the server has of a slot, for Paste.
+func (s *Store) Copy(ctx context.Context, slot meta.Slot) (map[string]string, error) {
+	out := make(map[string]string)
+	for _, k := range s.keys(slot) {
+		v, err := s.servers.(one).client.Dump(ctx, k).Result()
+		if err == nil {
+			out[k] = v
+		} else if err != redis.Nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Paste brings back what Copy returned.
+func (s *Store) Paste(ctx context.Context, copied map[string]string) error {
+	for k, v := range copied {
+		if err := s.servers.(one).client.RestoreReplace(ctx, k, 0, v).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -35,6 +35,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -89,6 +91,7 @@ func Open(_ context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	logging.Disable() // the client's own, of the whole process, says what errors say
 	s := &Store{target: t, opts: opts.withDefaults(), scripts: newScripts()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.servers = connect(t, s.opts)

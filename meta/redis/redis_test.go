@@ -39,6 +39,20 @@ func TestStandalone(t *testing.T) {
 	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
 }
 
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	open := opener(metatest.StartRedisCluster(t).URL)
+	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
+	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
+}
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	open := opener(metatest.StartSentinel(t).URL)
+	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
+	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
+}
+
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	metatest.RunOffer(t, opener(metatest.StartRedis(t).URL))

@@ -32,7 +32,7 @@ func newScripts() scripts {
 // luaSlot begins every script that may change a slot: it reads the slot's facts,
 // and takes out the records whose leases have run out.
 //
-// KEYS: hash, log, index, ends. ARGV[1]: the command that publishes.
+// KEYS: hash, log, index, ends. ARGV[1]: what Store.publish says.
 //
 // The hash's empty field is "VERSION TOMBSTONES LOGGED INDEXED": 16 digits, how
 // many fields begin with "/gone/", bytes in the log, 1 if there is an index. A
@@ -85,7 +85,8 @@ local function tell(item)
     call('PEXPIRE', log, 600000)
   end
   if size > 65536 then item = string.sub(item, 1, 32) .. '!' end
-  call(ARGV[1], rec, item)
+  local command, where = string.match(ARGV[1], '^(%a+)(.*)$')
+  call(command, rec .. where, item)
 end
 
 -- change makes changes {field, value, head}; no value: delete.

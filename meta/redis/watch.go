@@ -23,7 +23,7 @@ const (
 type watch struct {
 	s       *Store
 	slot    meta.Slot
-	channel string // the slot's key
+	channel string
 	since   string // version after the last change told, in digits
 	on      func([]meta.Event)
 
@@ -71,7 +71,7 @@ func (s *Store) Watch(ctx context.Context, slot meta.Slot, since uint64, on func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	w := &watch{s: s, slot: slot, channel: s.key(slot), since: digits(since), on: on, woken: make(chan struct{}, 1)}
+	w := &watch{s: s, slot: slot, channel: s.key(slot) + s.at(), since: digits(since), on: on, woken: make(chan struct{}, 1)}
 	for {
 		err := w.run(ctx)
 		switch {

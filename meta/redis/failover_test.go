@@ -1,0 +1,109 @@
+package redis_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/metatest"
+	"github.com/p2pfs/p2pfs/meta/redis"
+)
+
+// TestSentinelFailOver: when the master is gone, and when it is only silent,
+// its replica is found, and watches go on; the old master, when it is back,
+// is not asked.
+func TestSentinelFailOver(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartSentinel(t)
+	s := open(t, srv.URL("x"), redis.Options{})
+	v, err := s.Apply(t.Context(), slot, nil, set("1"))
+	require.NoError(t, err)
+	w := watch(t, s, v)
+	v, err = s.Apply(t.Context(), slot, nil, set("2"))
+	require.NoError(t, err)
+	w.next("2")
+	follows(t, srv.Replica, 1)
+
+	srv.Master.Kill()
+	at := writable(t, s, "3")
+	require.Greater(t, at, v)
+	w.next("3")
+	readable(t, s, "3")
+
+	srv.Master.Restart() // the Sentinels make it a replica
+	require.Eventually(t, func() bool {
+		return strings.HasPrefix(srv.Master.Run("role"), "slave") && strings.Contains(srv.Master.Run("role"), "connected")
+	}, soon, 10*tick)
+	readable(t, s, "3")
+	follows(t, srv.Master, 1)
+	srv.Replica.Pause()
+	require.Eventually(t, func() bool { return strings.HasPrefix(srv.Master.Run("role"), "master") }, soon, 10*tick)
+	writable(t, s, "4")
+	w.next("4")
+	srv.Replica.Resume()
+	require.Eventually(t, func() bool { return strings.HasPrefix(srv.Replica.Run("role"), "slave") }, soon, 10*tick)
+	readable(t, s, "4")
+	writable(t, s, "5")
+	w.next("5")
+	w.end(nil)
+}
+
+// follows waits until a replica has the key of slot.
+func follows(t *testing.T, r *metatest.Redis, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return strings.TrimSpace(r.Run("hexists", "x:{d/1}", "a")) == "1" && n > 0
+	}, soon, tick)
+}
+
+// TestClusterFailOver: a killed master's slots go to its replica, and watches
+// with them; the others' go on all the while.
+func TestClusterFailOver(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartRedisCluster(t)
+	s := open(t, srv.URL("x"), redis.Options{})
+	v, err := s.Apply(t.Context(), slot, nil, set("1"))
+	require.NoError(t, err)
+	w := watch(t, s, v)
+	_, err = s.Apply(t.Context(), slot, nil, set("2"))
+	require.NoError(t, err)
+	w.next("2")
+	require.NoError(t, s.Do(t.Context(), "WAIT", 1, 1000))
+
+	master := srv.Master(t, "x:{d/1}")
+	master.Kill()
+	_, err = s.Get(t.Context(), key)
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	writable(t, s, "3")
+	w.next("3")
+	readable(t, s, "3")
+	master.Restart()
+	writable(t, s, "4")
+	w.next("4")
+	w.end(nil)
+}
+
+// TestClusterHandOver: a replica that takes over while its master lives takes
+// the watches with it.
+func TestClusterHandOver(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartRedisCluster(t)
+	s := open(t, srv.URL("x"), redis.Options{})
+	v, err := s.Apply(t.Context(), slot, nil, set("1"))
+	require.NoError(t, err)
+	w := watch(t, s, v)
+	master := srv.Master(t, "x:{d/1}")
+	id := strings.TrimSpace(master.Run("cluster", "myid"))
+	for _, r := range srv.Servers {
+		if strings.Contains(r.Run("cluster", "nodes"), "myself,slave "+id) {
+			require.Contains(t, r.Run("cluster", "failover"), "OK")
+		}
+	}
+	require.Eventually(t, func() bool { return strings.HasPrefix(master.Run("role"), "slave") }, soon, tick)
+	writable(t, s, "2")
+	w.next("2")
+	readable(t, s, "2")
+	w.end(nil)
+}
