@@ -19,6 +19,9 @@ mount ends; with -d it returns when the mount is ready.
 
 META_URL says where the cluster keeps its names:
   etcd://HOST:PORT[,HOST:PORT...][/PREFIX]
+  redis://HOST:PORT[/DB[/PREFIX]]
+  redis+sentinel://HOST:PORT[,HOST:PORT...]/SERVICE[/DB[/PREFIX]]
+  redis+cluster://HOST:PORT[,HOST:PORT...][/PREFIX]
 Without it this node runs a metadata store of its own inside its process and
 prints the URL that other nodes join by. A password in META_URL can be kept off
 the command line by setting P2PFS_META_URL instead.
