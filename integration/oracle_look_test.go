@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -30,7 +31,22 @@ func (r *oracleRun) check(s oracle.Step) error {
 		}
 		time.Sleep(50 * time.Millisecond) // between two looks
 	}
-	return errors.New("the nodes differ from what is allowed:\n  " + strings.Join(diff, "\n  "))
+	return errors.New("the nodes differ from what is allowed:\n  " + strings.Join(diff, "\n  ") + "\n" + r.asked(diff, plan))
+}
+
+// asked is what nodes say of files that differ: of some, if there are many.
+func (r *oracleRun) asked(diff []string, plan []*lookPlan) string {
+	var said []string
+	for _, d := range diff[:min(4, len(diff))] {
+		parts := strings.SplitN(d, `"`, 3)
+		for _, n := range r.nodes {
+			if len(parts) == 3 && parts[0] == n.name+": " {
+				path := parts[1]
+				said = append(said, fmt.Sprintf("%s of %s, read whole: %v, one byte: %v; %s", n.name, path, plan[n.self].whole[path], plan[n.self].some[path], n.p2pfs("stat", n.path(path), "--json")))
+			}
+		}
+	}
+	return strings.Join(said, "\n")
 }
 
 // plan says what of each node is read.

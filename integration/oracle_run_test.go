@@ -256,7 +256,7 @@ func (r *oracleRun) recover(n *oracleNode, s oracle.Step) oracle.Result {
 
 // staleBound is how long a stat elsewhere may go by what the kernel remembers, on
 // a machine that is busy.
-const staleBound = 3 * time.Second
+const staleBound = 1500 * time.Millisecond
 
 // glance looks at the name of a step that was just done, on another node: an
 // open finds what is there now (R1, N1), a stat soon does.

@@ -26,7 +26,7 @@ type Generator struct {
 	checks  int
 	ends    map[Kind]int // when a fault of a node, or of the store, ends
 	nodeEnd [Size]int
-	wrote   bool // a change was tried in this outage
+	wrote   bool // no more changes are tried in this outage: each waits for the store's time limit
 }
 
 // NewGenerator makes the same steps for the same seed, kinds and results. Of
@@ -140,10 +140,10 @@ func (g *Generator) fit(s *Step) bool {
 	n := s.Node
 	switch s.Do {
 	case Kill, CutStore, CutPeers:
-		g.wrote = false
+		g.wrote = g.r.IntN(2) == 0
 		return g.m.Lives && g.sound(n) && g.soundNodes() > 2
 	case StoreStop, StoreRestart, StoreWipe:
-		g.wrote = false
+		g.wrote = g.r.IntN(2) == 0
 		return g.m.Quiet() && (s.Do != StoreWipe || g.count <= g.steps/2)
 	}
 	if !g.m.Up.Has(n) {

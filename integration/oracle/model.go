@@ -91,7 +91,11 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 		return m.far(s.Node, w, next, r)
 	case Publish, Overwrite, Append, Patch, Truncate, Save:
 		next, r := w.written(s, s.Node)
-		return m.farWrite(s, w, next, r)
+		all := m.farWrite(s, w, next, r)
+		if r == Done && (s.Do == Append || s.Do == Patch || s.Do == Truncate) && !m.Readable(s.Node, s.Path) {
+			all = append(all, outcome{w, EIO}) // of what stays, bytes may be out of reach (R3)
+		}
+		return all
 	case Torn:
 		return m.torn(w, s)
 	case Race:
