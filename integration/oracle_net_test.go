@@ -29,7 +29,6 @@ const (
 type netlab struct {
 	t      *testing.T
 	hub    *netHost
-	dir    string
 	nodes  []*netHost
 	stored *netHost
 }

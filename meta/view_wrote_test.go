@@ -198,7 +198,7 @@ func TestViewOwnIsSeen(t *testing.T) {
 		r.shows(t, "a", b)
 		c := r.link(t, "c")
 		r.view.Wrote(meta.RootDir, c)
-		c = r.replace(t, c) // elsewhere
+		r.replace(t, c) // elsewhere
 		r.view.Removed(meta.RootDir, "c", r.unlink(t, "c"))
 		r.showsNot(t, "c")
 		entries, err := r.view.List(t.Context(), meta.RootDir)
