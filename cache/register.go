@@ -9,6 +9,7 @@ import (
 
 	"github.com/p2pfs/p2pfs/chunk"
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Source is one file to be registered.
@@ -114,7 +115,7 @@ func (p *places) write(recs []record) error {
 // dbError tells a closed database and a full disk by the errors callers know.
 func (p *places) dbError(err error) error {
 	switch {
-	case errors.Is(err, bolt.ErrDatabaseNotOpen):
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return fmt.Errorf("%w: %w", chunk.ErrClosed, err)
 	case diskFault(err):
 		return fmt.Errorf("%w: %w", chunk.ErrNoSpace, err)

@@ -131,13 +131,13 @@ func TestKeeperThatContradictsItself(t *testing.T) {
 		liar.Break(chunktest.Lies)
 		o := r.net.Object(10 * block)
 		rd := r.open(o)
-		err, took := r.fails(rd, 0, 10)
+		took, err := r.fails(rd, 0, 10)
 		require.ErrorIs(t, err, chunk.ErrNoProvider)
 		require.LessOrEqual(t, took, 6*time.Second)
 		// The sum is bound now; the keeper that appears sends other bytes.
 		k := r.net.Keeper("keeper")
 		k.Break(chunktest.Lies)
-		err, took = r.fails(rd, 0, 10)
+		took, err = r.fails(rd, 0, 10)
 		require.ErrorIs(t, err, chunk.ErrDamaged)
 		require.LessOrEqual(t, took, 6*time.Second)
 		k.Break(nil)
@@ -153,7 +153,7 @@ func TestChangedSource(t *testing.T) {
 		r.read(rd, 0, 10)
 		r.settle()
 		a.Break(chunktest.Fails(chunk.ErrSourceChanged))
-		err, took := r.fails(rd, 500*block, 10)
+		took, err := r.fails(rd, 500*block, 10)
 		require.ErrorIs(t, err, chunk.ErrSourceChanged)
 		require.Less(t, took, time.Second)
 		require.Contains(t, err.Error(), o.ID.Short())
@@ -200,7 +200,7 @@ func TestNobodyHasIt(t *testing.T) {
 				rd := r.open(o)
 				for range 2 { // the second read tries afresh, and as long
 					r.pass(time.Second)
-					err, took := r.fails(rd, 50*block, 10)
+					took, err := r.fails(rd, 50*block, 10)
 					if tt.kind != nil {
 						require.ErrorIs(t, err, tt.kind)
 					}
@@ -211,7 +211,7 @@ func TestNobodyHasIt(t *testing.T) {
 				// The same again at once is the kernel's doing: it adds little.
 				start := time.Now()
 				for range 4 {
-					_, took := r.fails(rd, 50*block, 10)
+					took, _ := r.fails(rd, 50*block, 10)
 					require.GreaterOrEqual(t, took, min(tt.least, time.Second))
 				}
 				require.LessOrEqual(t, time.Since(start), 8*time.Second)
@@ -235,7 +235,7 @@ func TestAFailedReadDoesNotShortenTheNextForLong(t *testing.T) {
 		a.Down(false)
 		r.read(rd, 0, 10) // at once: a peer is probed within the second chance
 		a.Down(true)
-		_, took := r.fails(rd, 5*block, 10)
+		took, _ := r.fails(rd, 5*block, 10)
 		require.GreaterOrEqual(t, took, 5*time.Second, "bytes came in between")
 	})
 }
@@ -244,7 +244,7 @@ func TestErrorNamesThePeersTried(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.net.Keeper("gone").Down(true)
 		rd := r.open(r.net.Object(block))
-		err, _ := r.fails(rd, 0, 1)
+		_, err := r.fails(rd, 0, 1)
 		require.Contains(t, err.Error(), "gone (")
 		require.Contains(t, err.Error(), chunktest.ErrDown.Error())
 	})
@@ -264,7 +264,7 @@ func TestProviderComesBack(t *testing.T) {
 				r.read(rd, 0, 10)
 				a.Down(true)
 				for range 6 { // long enough for the longest back-off
-					_, took := r.fails(rd, 500*block, 10)
+					took, _ := r.fails(rd, 500*block, 10)
 					require.LessOrEqual(t, took, 6*time.Second)
 					r.pass(5 * time.Second)
 				}

@@ -98,13 +98,13 @@ func (r *rig) read(rd *chunk.Reader, off, n int64) {
 	require.Equal(r.t, chunktest.Bytes(rd.Object(), off, n), got)
 }
 
-// fails reads and wants an error; it returns that and how long it took.
-func (r *rig) fails(rd *chunk.Reader, off, n int64) (error, time.Duration) {
+// fails reads and wants an error; it returns how long it took, and that.
+func (r *rig) fails(rd *chunk.Reader, off, n int64) (time.Duration, error) {
 	r.t.Helper()
 	start := time.Now()
 	_, err := fetch(r.t.Context(), rd, off, n)
 	require.Error(r.t, err)
-	return err, time.Since(start)
+	return time.Since(start), err
 }
 
 // settle lets everything under way happen.

@@ -34,9 +34,7 @@ func (f fake) Hostile(t testing.TB, fault rdmatest.Fault, cfg rdmatest.ServeConf
 }
 
 func (f fake) Client(t testing.TB, cfg rdmatest.ClientConfig) rdmatest.Client {
-	r, err := f.net.NewReader(rdmatest.ReaderConfig{
-		Credentials: cfg.Credentials, Counters: cfg.Counters, Memory: cfg.Memory, Stall: cfg.Stall,
-	})
+	r, err := f.net.NewReader(rdmatest.ReaderConfig(cfg))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
