@@ -50,7 +50,7 @@ func StartEtcd(t *testing.T) *Etcd {
 	return e
 }
 
-func freeAddr(t *testing.T) string {
+func freeAddr(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

@@ -17,7 +17,7 @@ import (
 // Redis is a real redis-server, or a Sentinel, in a process of its own on
 // loopback.
 type Redis struct {
-	t    *testing.T
+	t    testing.TB
 	name string // of the program
 	args []string
 	dir  string
@@ -30,7 +30,7 @@ type Redis struct {
 // StartRedis starts the redis-server of this machine with more settings, as
 // "--maxmemory", "1mb". What it answered outlives its process, though not the
 // machine: it waits for no disk. The test's end kills it.
-func StartRedis(t *testing.T, settings ...string) *Redis {
+func StartRedis(t testing.TB, settings ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
 	return startRedis(t, "redis-server", dir, freeAddr, func(port string) []string {
@@ -42,7 +42,7 @@ func StartRedis(t *testing.T, settings ...string) *Redis {
 }
 
 // startRedis starts a server on an address of pick, with what args says.
-func startRedis(t *testing.T, name, dir string, pick func(*testing.T) string, args func(port string) []string) *Redis {
+func startRedis(t testing.TB, name, dir string, pick func(testing.TB) string, args func(port string) []string) *Redis {
 	t.Helper()
 	r := &Redis{t: t, name: name, dir: dir, log: filepath.Join(dir, "log")}
 	for try := 0; ; try++ {

@@ -42,20 +42,38 @@ func (c *call) command(source bool) []any {
 	return append(out, c.args...)
 }
 
-// read makes calls that change nothing, however often.
+// read makes calls that change nothing, however often. A caller who leaves is
+// kept while the store is silent, for ReadTimeout at most: the client looks at
+// deadlines only.
 func (s *Store) read(ctx context.Context, calls ...*call) error {
-	return s.retry(ctx, s.opts.ReadTimeout, unfinished, func(ctx context.Context) error { return s.spread(ctx, calls) })
+	rctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
+	defer cancel()
+	return s.explain(ctx, s.tries(rctx, unfinished, func(ctx context.Context) error { return s.spread(ctx, calls) }))
 }
 
 // write makes one call, and again only where it is known that nothing was done.
+// The end of ctx or of the store ends it at once.
 func (s *Store) write(ctx context.Context, c *call) error {
-	return s.retry(ctx, s.opts.WriteTimeout, refused, func(ctx context.Context) error {
-		cl, err := s.server(ctx, c)
-		if err != nil {
-			return err
-		}
-		return s.send(ctx, cl, []*call{c}, false)
-	})
+	wctx, cancel := context.WithTimeout(ctx, s.opts.WriteTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- s.tries(wctx, refused, func(ctx context.Context) error {
+			cl, err := s.server(ctx, c)
+			if err != nil {
+				return err
+			}
+			return s.send(ctx, cl, []*call{c}, false)
+		})
+	}()
+	select {
+	case err := <-done:
+		return s.explain(ctx, err)
+	case <-wctx.Done():
+		return s.explain(ctx, wctx.Err())
+	case <-s.ctx.Done():
+		return s.explain(ctx, errClosed)
+	}
 }
 
 // unfinished reports whether a read may fare better a moment later.
@@ -63,24 +81,8 @@ func unfinished(err error) bool {
 	return !answer(err) && !errors.Is(err, meta.ErrFormat) || unavailable(err)
 }
 
-// retry makes tries until one succeeds, again says that another is of no use,
-// the store has been out of reach for longer than patience, or time is over.
-// ctx ends it at once, though the client looks at deadlines only.
-func (s *Store) retry(ctx context.Context, timeout time.Duration, again func(error) bool, fn func(context.Context) error) error {
-	tctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- s.tries(tctx, again, fn) }()
-	select {
-	case err := <-done:
-		return s.explain(ctx, err)
-	case <-tctx.Done():
-		return s.explain(ctx, tctx.Err())
-	case <-s.ctx.Done():
-		return s.explain(ctx, errClosed)
-	}
-}
-
+// tries calls fn until it succeeds, again says that another try is of no use,
+// the store has been out of reach for longer than patience, or ctx ends.
 func (s *Store) tries(ctx context.Context, again func(error) bool, fn func(context.Context) error) error {
 	patience := time.Now().Add(s.opts.Patience)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {

@@ -56,11 +56,12 @@ if facts then
   if not v then return redis.error_reply('UNREADABLE slot ' .. rec) end
   version, gone, logged, indexed = tonumber(v), tonumber(g), tonumber(l), tonumber(i)
 end
+local leased = call('EXISTS', ends) == 1
 local function digits(n) return string.format('%016.0f', n) end
 local function tombstone(f) return string.sub(f, 1, 6) == '/gone/' end
 
 local function mind()
-  if indexed == 1 or call('HLEN', rec) <= 65 then return end
+  if indexed == 1 or call('HLEN', rec) <= 65 then return false end
   local all, batch = call('HKEYS', rec), {}
   for _, f in ipairs(all) do
     if f ~= '' then batch[#batch + 1] = 0; batch[#batch + 1] = f end
@@ -68,9 +69,10 @@ local function mind()
   end
   if #batch > 0 then call('ZADD', index, unpack(batch)) end
   indexed = 1
+  return true
 end
 
-local function tell(item)
+local function note(item)
   local size = #item
   if size > 262144 then
     call('DEL', log)
@@ -82,9 +84,12 @@ local function tell(item)
       call('XTRIM', log, 'MAXLEN', math.floor(call('XLEN', log) / 2))
       logged = math.floor(logged / 2)
     end
-    call('PEXPIRE', log, 600000)
+    if call('PTTL', log) < 540000 then call('PEXPIRE', log, 600000) end
   end
-  if size > 65536 then item = string.sub(item, 1, 32) .. '!' end
+end
+
+local function publish(item)
+  if #item > 65536 then item = string.sub(item, 1, 32) .. '!' end
   local command, where = string.match(ARGV[1], '^(%a+)(.*)$')
   call(command, rec .. where, item)
 end
@@ -96,14 +101,13 @@ local function change(sets)
   if version <= before then version = before + 1 end
   local v = digits(version)
   local item, hash, fields = {digits(before), v}, {}, {}
-  local leased = call('EXISTS', ends) == 1
   for _, s in ipairs(sets) do
     local f, value, head = s[1], s[2], s[3]
     if value then
       if tombstone(f) and call('HEXISTS', rec, f) == 0 then gone = gone + 1 end
       local op = 'S'
       if head ~= '-' then
-        op = 'L'
+        op, leased = 'L', true
         call('ZADD', ends, string.sub(head, 2, 17), f)
       elseif leased then
         call('ZREM', ends, f)
@@ -120,18 +124,22 @@ local function change(sets)
       item[#item + 1] = 'D' .. #f .. ':' .. f
     end
   end
-  if #hash > 0 then call('HSET', rec, unpack(hash)) end
+  item = table.concat(item)
+  note(item)
+  local function facts() return string.format('%s %.0f %.0f %d', v, gone, logged, indexed) end
+  hash[#hash + 1] = ''
+  hash[#hash + 1] = facts()
+  call('HSET', rec, unpack(hash))
   if indexed == 1 then
     if #fields > 0 then call('ZADD', index, unpack(fields)) end
-  else
-    mind()
+  elseif mind() then
+    call('HSET', rec, '', facts())
   end
-  tell(table.concat(item))
-  call('HSET', rec, '', string.format('%s %.0f %.0f %d', v, gone, logged, indexed))
+  publish(item) -- the last: it may be refused
   return v
 end
 
-if call('EXISTS', ends) == 1 then
+if leased then
   local over = call('ZRANGEBYSCORE', ends, '-inf', ms, 'LIMIT', 0, 100)
   while #over > 0 do
     local sets = {}
