@@ -29,6 +29,9 @@ type hub struct {
 type feed struct {
 	ps      *redis.PubSub
 	sharded bool
+	// who tells one server of the feed's channels from the next: a master
+	// that was cut off and replaced goes on answering, and tells nothing.
+	who func(context.Context) (string, error)
 
 	// mu is held while a subscription is sent, so that those of one channel
 	// come in order: a write that waits for a server that hangs keeps nobody
@@ -51,7 +54,7 @@ func (s *Store) join(ctx context.Context, w *watch) (*feed, error) {
 		return nil, err
 	}
 	for {
-		f, err := s.feed(ctx, cl)
+		f, err := s.feed(ctx, cl, w.channel)
 		if err != nil {
 			return nil, err
 		}
@@ -66,8 +69,8 @@ func (s *Store) join(ctx context.Context, w *watch) (*feed, error) {
 	}
 }
 
-// feed returns the feed of a server, begun if there is none.
-func (s *Store) feed(ctx context.Context, cl *redis.Client) (*feed, error) {
+// feed returns the feed of the server that has a key, begun if there is none.
+func (s *Store) feed(ctx context.Context, cl *redis.Client, key string) (*feed, error) {
 	select {
 	case s.hub.sem <- struct{}{}:
 		defer func() { <-s.hub.sem }()
@@ -84,7 +87,12 @@ func (s *Store) feed(ctx context.Context, cl *redis.Client) (*feed, error) {
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	f = &feed{ps: cl.Subscribe(dctx), sharded: s.target.form == cluster, channels: make(map[string]*channel)}
-	if err := f.ps.Ping(dctx); err != nil {
+	f.who = func(ctx context.Context) (string, error) { return s.servers.identity(ctx, key) }
+	id, err := f.who(dctx)
+	if err == nil {
+		err = f.ps.Ping(dctx)
+	}
+	if err != nil {
 		_ = f.ps.Close()
 		return nil, err
 	}
@@ -99,7 +107,7 @@ func (s *Store) feed(ctx context.Context, cl *redis.Client) (*feed, error) {
 		defer s.drop(f)
 		stop := context.AfterFunc(s.ctx, func() { _ = f.ps.Close() })
 		defer stop()
-		f.run(s.ctx)
+		f.run(s.ctx, id)
 	})
 	return f, nil
 }
@@ -182,10 +190,17 @@ func (f *feed) remove(w *watch) {
 	}
 }
 
-// run takes in what the server says until the connection breaks.
-func (f *feed) run(ctx context.Context) {
+// run takes in what the server says until the connection breaks, or the server
+// is another one's than id.
+func (f *feed) run(ctx context.Context, id string) {
 	asked := false
-	for ctx.Err() == nil {
+	for checked := time.Now(); ctx.Err() == nil; {
+		if time.Since(checked) > pingTime {
+			if !f.still(ctx, id) {
+				return
+			}
+			checked = time.Now()
+		}
 		said, err := f.ps.ReceiveTimeout(ctx, pingTime)
 		var late net.Error
 		switch {
@@ -201,6 +216,14 @@ func (f *feed) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// still reports whether the server is the one it was, as far as can be told.
+func (f *feed) still(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	now, err := f.who(ctx)
+	return err != nil || now == id
 }
 
 func (f *feed) take(said any) {

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,8 @@ type servers interface {
 	of(ctx context.Context, key string) (*redis.Client, error)
 	// asked returns the client of a server that is taking keys over.
 	asked(ctx context.Context, addr string) (*redis.Client, error)
+	// identity tells one server that has a key from the next one.
+	identity(ctx context.Context, key string) (string, error)
 	// stale says that a key was not where of said.
 	stale(ctx context.Context)
 	close() error
@@ -38,14 +41,14 @@ func connect(t target, o Options) servers {
 			DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})}
 	case sentinel:
-		return one{redis.NewFailoverClient(&redis.FailoverOptions{
+		return one{watched: true, client: redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: t.service, SentinelAddrs: t.endpoints, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
 			Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Protocol: 2,
 			MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
 			ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DisableIdentity: true,
 		})}
 	}
-	return one{redis.NewClient(&redis.Options{
+	return one{client: redis.NewClient(&redis.Options{
 		Addr: t.endpoints[0], Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Protocol: 2,
 		MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
 		ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
@@ -54,7 +57,24 @@ func connect(t target, o Options) servers {
 }
 
 // one is a server, or a master and its replicas, that has all keys.
-type one struct{ client *redis.Client }
+type one struct {
+	client  *redis.Client
+	watched bool // by Sentinels: the master may change
+}
+
+// identity is what a server calls itself since it was started.
+func (o one) identity(ctx context.Context, _ string) (string, error) {
+	if !o.watched {
+		return "", nil
+	}
+	info, err := o.client.Info(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	_, id, _ := strings.Cut(info, "run_id:")
+	id, _, _ = strings.Cut(id, "\r")
+	return id, nil
+}
 
 func (o one) of(context.Context, string) (*redis.Client, error)    { return o.client, nil }
 func (o one) asked(context.Context, string) (*redis.Client, error) { return o.client, nil }
@@ -66,6 +86,14 @@ type many struct{ client *redis.ClusterClient }
 
 func (m *many) of(ctx context.Context, key string) (*redis.Client, error) {
 	return m.client.MasterForKey(ctx, key)
+}
+
+func (m *many) identity(ctx context.Context, key string) (string, error) {
+	cl, err := m.of(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	return cl.Options().Addr, nil
 }
 
 func (m *many) asked(ctx context.Context, addr string) (found *redis.Client, err error) {
