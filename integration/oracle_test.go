@@ -32,14 +32,23 @@ const enough = 1000
 // R1 R3 W1 W2 W4 W5 W6 W7 W10 W12 N1 N2 N3 N4 N5 N6 N7 A1 A3 K1 K2 K3 K4 K5 O1 O2 O3 O4 C1 C2
 func TestOracle(t *testing.T) {
 	t.Parallel()
-	seed := envNumber(t, "P2PFS_ORACLE_SEED", 1)
-	t.Logf("seed %d", seed)
-	r := newOracleRun(t)
+	seeds := oracleSeeds()
+	if os.Getenv("P2PFS_ORACLE_SEED") != "" {
+		seeds = []uint64{envNumber(t, "P2PFS_ORACLE_SEED", 0)}
+	}
 	if file := os.Getenv("P2PFS_ORACLE_REPLAY"); file != "" {
-		r.replay(t, file, seed)
+		newOracleRun(t).replay(t, file, seeds[0])
 		return
 	}
-	steps := int(envNumber(t, "P2PFS_ORACLE_STEPS", oracleSteps))
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			newOracleRun(t).random(t, seed, int(envNumber(t, "P2PFS_ORACLE_STEPS", oracleSteps)))
+		})
+	}
+}
+
+// random does steps of a seed, ends all faults, and looks at everything.
+func (r *oracleRun) random(t *testing.T, seed uint64, steps int) {
 	kinds := slices.DeleteFunc(slices.Clone(oracleKinds), func(k oracle.Kind) bool {
 		return slices.Contains(strings.Split(os.Getenv("P2PFS_ORACLE_WITHOUT"), ","), string(k))
 	})
