@@ -24,7 +24,7 @@ func TestSentinelFailOver(t *testing.T) {
 	v, err = s.Apply(t.Context(), slot, nil, set("2"))
 	require.NoError(t, err)
 	w.next("2")
-	follows(t, srv.Replica, 1)
+	follows(t, srv.Replica)
 
 	srv.Master.Kill()
 	at := writable(t, s, "3")
@@ -37,7 +37,7 @@ func TestSentinelFailOver(t *testing.T) {
 		return strings.HasPrefix(srv.Master.Run("role"), "slave") && strings.Contains(srv.Master.Run("role"), "connected")
 	}, soon, 10*tick)
 	readable(t, s, "3")
-	follows(t, srv.Master, 1)
+	follows(t, srv.Master)
 	srv.Replica.Pause()
 	require.Eventually(t, func() bool { return strings.HasPrefix(srv.Master.Run("role"), "master") }, soon, 10*tick)
 	writable(t, s, "4")
@@ -51,11 +51,35 @@ func TestSentinelFailOver(t *testing.T) {
 }
 
 // follows waits until a replica has the key of slot.
-func follows(t *testing.T, r *metatest.Redis, n int) {
+func follows(t *testing.T, r *metatest.Redis) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		return strings.TrimSpace(r.Run("hexists", "x:{d/1}", "a")) == "1" && n > 0
-	}, soon, tick)
+	require.Eventually(t, func() bool { return strings.TrimSpace(r.Run("hexists", "x:{d/1}", "a")) == "1" }, soon, tick)
+}
+
+// TestSentinelLosesChanges: what a replica had not got is gone when it takes
+// over. A watch that was told of it says so, and its version is not given out
+// again.
+func TestSentinelLosesChanges(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartSentinel(t)
+	s := open(t, srv.URL("x"), redis.Options{})
+	v1, err := s.Apply(t.Context(), slot, nil, set("1"))
+	require.NoError(t, err)
+	follows(t, srv.Replica)
+	w := watch(t, s, v1)
+	srv.Replica.Kill()
+	lost, err := s.Apply(t.Context(), slot, nil, set("lost"))
+	require.NoError(t, err)
+	w.next("lost")
+	srv.Master.Kill()
+	srv.Replica.Restart()
+	readable(t, s, "1")
+	w.end(meta.ErrGap)
+	at, err := s.Version(t.Context(), slot)
+	require.NoError(t, err)
+	require.Equal(t, v1, at)
+	require.Greater(t, writable(t, s, "2"), lost)
+	watch(t, s, lost).end(meta.ErrGap)
 }
 
 // TestClusterFailOver: a killed master's slots go to its replica, and watches
