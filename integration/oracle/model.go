@@ -231,12 +231,34 @@ func (m *Model) fault(s Step) {
 		case m.Connected().Has(n):
 			m.knew[n] = nil
 		case before.Has(n):
-			m.knew[n] = m.seen
+			m.knew[n] = m.unchanged()
 		}
 	}
 	if s.Do == RestartEmpty || s.Do == Restart && !m.Connected().Has(s.Node) {
 		m.knew[s.Node] = newWorld()
 	}
+}
+
+// unchanged returns what of the world that was seen last stands as it did then,
+// below directories that are the same ones: what has changed since, a node may
+// have heard of or not. A name that it heard to be gone, and that stands for
+// something of the same looks once the node is cut off, is not known to it (O1).
+func (m *Model) unchanged() *World {
+	known := newWorld()
+	for p, e := range m.seen.names {
+		stands := true
+		for q := p; q != ""; q = parent(q) {
+			was := m.seen.names[q]
+			for _, w := range m.worlds {
+				now := w.names[q]
+				stands = stands && same(was, now) && (was.Kind != Dir || was == now)
+			}
+		}
+		if stands {
+			known.names[p] = e
+		}
+	}
+	return known
 }
 
 // Quiet reports whether every node runs and reaches all others and the store.

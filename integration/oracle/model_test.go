@@ -126,6 +126,27 @@ func TestWhatIsRecoveredHasTheModeItWasWrittenWith(t *testing.T) {
 	require.Equal(t, int64(20), e.Data.size())
 }
 
+// A node that is cut off need not know a directory that came to the name of one
+// which it had seen, and knew to be gone.
+func TestWhatWasGoneBeforeTheCutIsNotKnown(t *testing.T) {
+	t.Parallel()
+	m := NewModel()
+	take := func(s Step) {
+		t.Helper()
+		require.NoError(t, m.Take(s, Done), "%s", s)
+	}
+	dir := Seen{Kind: Dir, Mode: 0o755, Nlink: 1}
+	for _, p := range []string{"d", "e", "stays"} {
+		take(Step{Do: Mkdir, Path: p})
+	}
+	require.Empty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"d": dir, "e": dir, "stays": dir}}}))
+	take(Step{Do: Rmdir, Path: "d"})
+	take(Step{Do: CutStore, Node: 1})
+	take(Step{Do: Rename, Path: "e", To: "d"})
+	require.Empty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"e": dir, "stays": dir}}}))
+	require.NotEmpty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"e": dir}}}), "it was known")
+}
+
 func TestStepsAreReadBack(t *testing.T) {
 	t.Parallel()
 	all := []Step{{Do: Rename, Node: 2, Path: "d/\u00e9", To: "f"}, {Do: Patch, Node: 1, Path: "f", Size: 5, Off: 9, Seed: 1 << 63}}
