@@ -16,16 +16,20 @@ type Model struct {
 	Peers Nodes // whose network to other nodes is whole
 	Lives bool  // the store runs
 
-	// As it was when a node was last seen to know every name; nil if it is
-	// not cut off. From then on it goes by what it knew.
+	// What a node knew for sure when it was cut off, and goes by since; nil if
+	// it is not cut off.
 	knew [Size]*World
-	seen *World
+	seen [Size]*World // as a node was last seen to show every name, since it started
 }
 
 // NewModel is a cluster that is up and empty.
 func NewModel() *Model {
 	w := newWorld()
-	return &Model{worlds: []*World{w}, Up: All, Store: All, Peers: All, Lives: true, seen: w}
+	m := &Model{worlds: []*World{w}, Up: All, Store: All, Peers: All, Lives: true}
+	for n := range m.seen {
+		m.seen[n] = w
+	}
+	return m
 }
 
 // outcome is one thing that a step may do.
@@ -231,24 +235,27 @@ func (m *Model) fault(s Step) {
 		case m.Connected().Has(n):
 			m.knew[n] = nil
 		case before.Has(n):
-			m.knew[n] = m.unchanged()
+			m.knew[n] = m.unchanged(n)
 		}
 	}
-	if s.Do == RestartEmpty || s.Do == Restart && !m.Connected().Has(s.Node) {
-		m.knew[s.Node] = newWorld()
+	if s.Do == RestartEmpty || s.Do == Restart {
+		m.seen[s.Node] = newWorld()
+		if s.Do == RestartEmpty || !m.Connected().Has(s.Node) {
+			m.knew[s.Node] = newWorld()
+		}
 	}
 }
 
-// unchanged returns what of the world that was seen last stands as it did then,
-// below directories that are the same ones: what has changed since, a node may
+// unchanged returns what of the world that a node showed last stands as it did
+// then, below directories that are the same ones: what has changed since, it may
 // have heard of or not. A name that it heard to be gone, and that stands for
 // something of the same looks once the node is cut off, is not known to it (O1).
-func (m *Model) unchanged() *World {
-	known := newWorld()
-	for p, e := range m.seen.names {
+func (m *Model) unchanged(n Node) *World {
+	known, seen := newWorld(), m.seen[n].names
+	for p, e := range seen {
 		stands := true
 		for q := p; q != ""; q = parent(q) {
-			was := m.seen.names[q]
+			was := seen[q]
 			for _, w := range m.worlds {
 				now := w.names[q]
 				stands = stands && same(was, now) && (was.Kind != Dir || was == now)

@@ -147,6 +147,21 @@ func TestWhatWasGoneBeforeTheCutIsNotKnown(t *testing.T) {
 	require.NotEmpty(t, m.Look([]View{{Node: 1, Names: map[string]Seen{"e": dir}}}), "it was known")
 }
 
+// A node that started since it was looked at has not heard of anything for sure.
+func TestANodeThatStartedKnowsNothingForSure(t *testing.T) {
+	t.Parallel()
+	m := NewModel()
+	dir := map[string]Seen{"d": {Kind: Dir, Mode: 0o755, Nlink: 1}}
+	for _, s := range []Step{{Do: Kill, Node: 1}, {Do: Mkdir, Path: "d"}} {
+		require.NoError(t, m.Take(s, Done))
+	}
+	require.Empty(t, m.Look([]View{{Node: 0, Names: dir}, {Node: 2, Names: dir}}))
+	for _, s := range []Step{{Do: Restart, Node: 1}, {Do: CutStore, Node: 1}} {
+		require.NoError(t, m.Take(s, Done))
+	}
+	require.Empty(t, m.Look([]View{{Node: 1}}))
+}
+
 func TestStepsAreReadBack(t *testing.T) {
 	t.Parallel()
 	all := []Step{{Do: Rename, Node: 2, Path: "d/\u00e9", To: "f"}, {Do: Patch, Node: 1, Path: "f", Size: 5, Off: 9, Seed: 1 << 63}}

@@ -63,7 +63,11 @@ func (m *Model) Look(views []View) []string {
 	}
 	m.worlds = distinct(next)
 	if len(m.worlds) == 1 {
-		m.seen = m.worlds[0]
+		for _, v := range views {
+			if m.Connected().Has(v.Node) {
+				m.seen[v.Node] = m.worlds[0]
+			}
+		}
 	}
 	return nil
 }
