@@ -174,7 +174,7 @@ func (s *Store) send(ctx context.Context, cl *redis.Client, calls []*call, read 
 		}
 	}
 	for _, c := range calls {
-		if addr, ok := strings.CutPrefix(askAddr(c.err), "ASK "); ok {
+		if addr, ok := askAddr(c.err); ok {
 			s.ask(ctx, addr, c)
 		}
 		if c.err != nil {
@@ -206,15 +206,17 @@ func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string
 	return nil
 }
 
-// askAddr returns "ASK" and the address of who takes over a call's keys.
-func askAddr(err error) string {
-	if !begins(err, "ASK ") {
-		return ""
-	}
+// askAddr returns who has a call's keys already, if the server said so.
+func askAddr(err error) (addr string, ok bool) {
 	var said redis.Error
-	errors.As(err, &said)
+	if !errors.As(err, &said) {
+		return "", false
+	}
 	words := strings.Fields(said.Error())
-	return "ASK " + words[len(words)-1]
+	if len(words) != 3 || words[0] != "ASK" { // ASK SLOT HOST:PORT
+		return "", false
+	}
+	return words[2], true
 }
 
 // ask makes a call where its keys are being taken to.
@@ -251,7 +253,7 @@ func (c *call) text() (string, error) {
 	return t, nil
 }
 
-// number returns an answer that is a number, or stands in a list of them.
+// number returns what the server counts as, 0 for what is no number.
 func number(v any) uint64 {
 	switch v := v.(type) {
 	case int64:
