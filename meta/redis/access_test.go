@@ -76,3 +76,21 @@ func TestTLS(t *testing.T) {
 		require.ErrorIs(t, err, meta.ErrUnavailable, bad)
 	}
 }
+
+// TestLeastRights: the rights that the README names are enough.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	rights := strings.Fields("on >pw ~p2p:* &p2p:* +@read +@write +@scripting +@pubsub +@connection +time")
+	srv := metatest.StartRedis(t, append([]string{"--user", "p2pfs"}, rights...)...)
+	s := open(t, strings.Replace(srv.URL("p2p"), "redis://", "redis://p2pfs:pw@", 1), redis.Options{})
+	w := watch(t, s, 0)
+	_, err := s.Apply(t.Context(), slot, nil, set("1"))
+	require.NoError(t, err)
+	w.next("1")
+	recs, err := s.Get(t.Context(), meta.Key{Slot: slot, Field: "a"})
+	require.NoError(t, err)
+	require.Equal(t, "1", string(recs[0].Value))
+	_, err = s.List(t.Context(), slot, "", 10)
+	require.NoError(t, err)
+	w.end(nil)
+}
