@@ -19,6 +19,9 @@ func (s *Staged) Allocate(ctx context.Context, off, n int64, mode uint32) error 
 	if off > math.MaxInt64-n {
 		return unix.EFBIG
 	}
+	if mode&unix.FALLOC_FL_PUNCH_HOLE == 0 && off+n > s.limit() {
+		return unix.EFBIG
+	}
 	zeroing := false
 	switch mode {
 	case 0, keep:

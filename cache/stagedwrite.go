@@ -57,9 +57,15 @@ func (s *Staged) Append(ctx context.Context, p []byte) (off int64, err error) {
 	return off, nil
 }
 
+// limit returns the most bytes the file may have: an object has no more blocks.
+func (s *Staged) limit() int64 { return s.blockSize * math.MaxInt32 }
+
 // write writes where no block of the base would be changed in part. mu is held.
 func (s *Staged) write(p []byte, off int64) error {
 	end := off + int64(len(p))
+	if end > s.limit() {
+		return unix.EFBIG
+	}
 	promised, err := s.reserve(off, int64(len(p)))
 	if err != nil {
 		return err
@@ -103,8 +109,11 @@ func (s *Staged) own(off, end int64) error {
 // Truncate sets the size. What is added is zeros, also where the file was
 // longer before.
 func (s *Staged) Truncate(_ context.Context, size int64) error {
-	if size < 0 {
+	switch {
+	case size < 0:
 		return unix.EINVAL
+	case size > s.limit():
+		return unix.EFBIG
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
