@@ -39,12 +39,15 @@ func sum(d *Data) string {
 
 // CertainBelow reports whether all that a name stands for is certain.
 func (m *Model) CertainBelow(path string) bool {
-	for _, w := range m.worlds {
-		for p := range w.names {
-			if _, ok := m.Certain(p); !ok && (p == path || below(p, path) || below(path, p)) {
-				return false
-			}
+	for _, p := range m.Paths() {
+		if p != path && !below(p, path) && !below(path, p) {
+			continue
 		}
+		if _, ok := m.Certain(p); !ok {
+			return false
+		}
+	}
+	for _, w := range m.worlds {
 		for _, l := range w.left {
 			for p := range l {
 				if p == path || below(p, path) || below(path, p) {

@@ -13,6 +13,9 @@ var weights = map[Kind]int{
 	Kill: 14, CutStore: 8, CutPeers: 10, StoreStop: 4, StoreRestart: 4, StoreWipe: 5,
 }
 
+// many is with how many worlds a look is due that drops some.
+const many = 100
+
 // Generator makes steps that suit the state of a model.
 type Generator struct {
 	r       *rand.Rand
@@ -48,6 +51,9 @@ func (g *Generator) Next() Step {
 	g.count++
 	if s, ok := g.end(); ok {
 		return s
+	}
+	if g.m.Worlds() > many {
+		g.checkIn = min(g.checkIn, 4)
 	}
 	if g.checkIn--; g.checkIn <= 0 {
 		g.checkIn = 12 + g.r.IntN(10)
