@@ -35,6 +35,7 @@ type Lost struct {
 // Lost returns the files that wait to be recovered, the oldest first.
 func (a *Area) Lost(ctx context.Context) []Lost {
 	a.resolve(ctx)
+	a.strand(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := make([]Lost, 0, len(a.lost))

@@ -52,6 +52,7 @@ type Draft interface {
 
 // Catalog is the rules of names in the store; *meta.Catalog is one.
 type Catalog interface {
+	Dir(ctx context.Context, dir meta.InodeID) (meta.DirInfo, error)
 	Lookup(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
 	Mkdir(ctx context.Context, dir meta.InodeID, name string, a meta.Attrs) (meta.Entry, error)
 	Link(ctx context.Context, dir meta.InodeID, e meta.Entry) (meta.Entry, error)
