@@ -2,7 +2,11 @@ package integration
 
 import (
 	"os"
+	"os/exec"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // R1 W4 N3
@@ -26,7 +30,9 @@ func replaceUnderReaders(t *testing.T, versions int) {
 			if how == "rename" { // else it shows what has been written so far (R4)
 				watchers = append(watchers, look(t, "rounds.py", "look", a))
 			}
-			python(t, "rounds.py", "replace", a, itoa(versions), how)
+			limit := max(commandLimit, time.Duration(versions)*300*time.Millisecond) // for a hang, not for speed
+			r := runCmd(t, limit, exec.Command(world.python, pythonArgs("rounds.py", []string{"replace", a, itoa(versions), how})...))
+			require.Zero(t, r.code, "%s", r)
 			for _, w := range watchers {
 				t.Log(how, w.succeed(t))
 			}
