@@ -177,7 +177,7 @@ func TestExclusiveCreate(t *testing.T) {
 	}
 	eventually(t, commandLimit, "kept", func() bool { return len(a.unpublished()) == 1 })
 	require.NotZero(t, a.p2pfs("recover", a.path("f")).code)
-	a.must("recover", a.path("f"), "--to", a.path("mine"))
+	require.Equal(t, "published /mine\n", a.must("recover", a.path("f"), "--to", a.path("mine")))
 	require.Equal(t, "mine", text(t, b.path("mine")))
 	require.Equal(t, "theirs", text(t, b.path("f")))
 }

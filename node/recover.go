@@ -48,7 +48,7 @@ func (n *Node) recover(ctx context.Context, c caller, req *nodepb.RecoverRequest
 	}
 	var failed int
 	for _, l := range chosen {
-		err := r.one(ctx, l)
+		err := r.one(ctx, &l)
 		if err != nil {
 			failed++
 		}
@@ -177,23 +177,27 @@ func pick(all []lostFile, name string) (lostFile, error) {
 	return lostFile{}, fmt.Errorf("%d files were written under %q; say which by its id (p2pfs recover lists them)", len(found), "/"+name)
 }
 
-// one does with a file what was asked for.
-func (r *recovery) one(ctx context.Context, l lostFile) error {
+// one does with a file what was asked for. A file that is published elsewhere
+// has its new path then.
+func (r *recovery) one(ctx context.Context, l *lostFile) error {
 	a := r.node.staging.Load()
 	switch r.req.Action {
 	case nodepb.RecoverRequest_DISCARD:
 		return a.Discard(ctx, l.ID)
 	case nodepb.RecoverRequest_COPY:
-		return r.copyOut(ctx, l)
+		return r.copyOut(ctx, *l)
 	}
 	var to meta.Place
 	if r.req.To != nil {
 		var err error
-		if to, err = r.target(ctx, l); err != nil {
+		if to, err = r.target(ctx, *l); err != nil {
 			return err
 		}
 	}
 	_, err := a.Recover(ctx, l.ID, to, r.req.Replace)
+	if err == nil && r.req.To != nil {
+		l.path = path.Join(r.dirPath(ctx, to.Dir, 0), to.Name)
+	}
 	if errors.Is(err, meta.ErrExist) {
 		return fmt.Errorf("%w; publish it under another name with --to, or over that one with --replace", err)
 	}
