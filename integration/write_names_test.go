@@ -219,5 +219,8 @@ func TestAReadOnlyMountTakesNoWrites(t *testing.T) {
 		require.NotZero(t, r.code, args)
 		require.Contains(t, r.err, "Read-only file system", args)
 	}
+	r := b.p2pfs("unregister", "--force", b.path("f"))
+	require.NotZero(t, r.code)
+	require.Contains(t, r.err, "read-only")
 	require.Equal(t, text(t, "/etc/hostname"), text(t, b.path("f")))
 }

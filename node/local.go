@@ -93,6 +93,9 @@ func (r *refusals) err(what string) error {
 // serving it ends some time after, so that those who have it open elsewhere can
 // read it to its end. The registered files themselves are never touched.
 func (n *Node) unregister(ctx context.Context, p string, force bool) (files int64, err error) {
+	if n.cfg.ReadOnly {
+		return 0, errors.New("the node is mounted read-only; unregister on another or mount without --read-only")
+	}
 	at, err := resolve(ctx, n.view, p)
 	if err != nil {
 		return 0, err
@@ -161,7 +164,7 @@ func (u *unregistering) one(p string, e meta.Entry) error {
 	case ok && info.Keeper || u.force:
 		return nil
 	}
-	return fmt.Errorf("%q was registered on another node; run unregister there, or add --force to take the name away", "/"+p)
+	return fmt.Errorf("%q is kept by other nodes; run unregister on one of them ('p2pfs peers' names them), or add --force to take the name away", "/"+p)
 }
 
 // release gives up this node's registered copies of a file, or of every file
