@@ -11,4 +11,4 @@ const (
 )
 
 // oracleSeeds are those of the runs of random steps, one after the other.
-func oracleSeeds() []uint64 { return []uint64{1, 2, 3, 7} }
+func oracleSeeds() []uint64 { return []uint64{2, 4, 5, 6} }
