@@ -52,17 +52,22 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 		case fate == FateGone:
 			return c.elsewhere(ctx, id, fate)
 		case there == id && fate != FateTaken:
-			return id, FateKnown, c.offerSelf(ctx, id, d)
+			return id, FateKnown, c.tellParent(ctx, id, Place{Dir: parent, Name: o.Name})
 		case fate == FateOlder && there != 0 && st.at.epoch == len(info.Epochs) && at.epoch < st.at.epoch:
 			return there, FateKnown, nil
 		case fate != FateTaken:
 			return c.elsewhere(ctx, id, FateOlder)
 		}
-		if err := c.offerSelf(ctx, id, d); err != nil {
+		made, err := c.makeSelf(ctx, id, d)
+		if err != nil {
 			return 0, 0, err
 		}
 		conds := []If{{Field: self, Present: true}, unchanged(st.entry), unchanged(st.gone)}
-		if _, err = c.raw.Apply(ctx, slot, conds, sets); !errors.Is(err, ErrConflict) {
+		_, err = c.raw.Apply(ctx, slot, conds, sets)
+		if err == nil && !made {
+			err = c.tellParent(ctx, id, Place{Dir: parent, Name: o.Name})
+		}
+		if !errors.Is(err, ErrConflict) {
 			return id, FateTaken, err
 		}
 	}
@@ -93,28 +98,56 @@ func (c *Catalog) elsewhere(ctx context.Context, id InodeID, fate Fate) (InodeID
 	return 0, 0, err
 }
 
-// offerSelf makes a directory's own record, or lets that say which directory
-// holds its name.
-func (c *Catalog) offerSelf(ctx context.Context, id InodeID, d DirInfo) error {
-	slot := dirSlot(id)
+// makeSelf makes a directory's own record; made is false if it is there.
+func (c *Catalog) makeSelf(ctx context.Context, id InodeID, d DirInfo) (made bool, err error) {
+	b, err := marshalDir(d, nil)
+	if err != nil {
+		return false, err
+	}
+	_, err = c.raw.Apply(ctx, dirSlot(id), []If{{Field: self, Absent: true}}, []Set{{self, b}})
+	if errors.Is(err, ErrConflict) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// tellParent lets a directory's own record say who holds its name, as long as that
+// stands for it: of two nodes that know it under different names, one may take
+// the other's away at the same time.
+func (c *Catalog) tellParent(ctx context.Context, id InodeID, at Place) error {
+	slot, before := dirSlot(id), InodeID(0) // before: whom the record named until this call changed it
 	for {
-		recs, err := c.raw.Get(ctx, Key{slot, self})
+		recs, err := c.raw.Get(ctx, Key{dirSlot(at.Dir), at.Name}, Key{slot, self})
 		if err != nil {
 			return err
 		}
-		if old := recs[0]; old.Value != nil {
-			was, _, err := unmarshalDir(id, old.Value, old.Version)
-			if err != nil || was.Parent == d.Parent {
-				return err
-			}
-			was.Parent, d = d.Parent, was
+		there, err := c.dirIn(recs[0])
+		if err != nil || recs[1].Value == nil {
+			return err
 		}
-		b, err := marshalDir(d, recs[0].Value)
+		was, dead, err := unmarshalDir(id, recs[1].Value, recs[1].Version)
+		if err != nil || dead {
+			return err
+		}
+		parent := at.Dir
+		if there != id {
+			parent = before
+		}
+		if parent == 0 || was.Parent == parent || there != id && was.Parent != at.Dir {
+			return nil
+		}
+		old := was.Parent
+		was.Parent = parent
+		b, err := marshalDir(was, recs[1].Value)
 		if err != nil {
 			return err
 		}
-		if _, err = c.raw.Apply(ctx, slot, []If{unchanged(recs[0])}, []Set{{self, b}}); !errors.Is(err, ErrConflict) {
+		_, err = c.raw.Apply(ctx, slot, []If{unchanged(recs[1])}, []Set{{self, b}})
+		if err != nil && !errors.Is(err, ErrConflict) {
 			return err
+		}
+		if err == nil && there == id {
+			before = old
 		}
 	}
 }
