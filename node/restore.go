@@ -76,7 +76,6 @@ type restorer struct {
 	// Run alone.
 	awaited  []chunk.NodeID
 	restored time.Time
-	waits    []meta.InodeID // directories that are not there, and may come; used by Run alone
 
 	guard keepGuard
 
@@ -84,6 +83,7 @@ type restorer struct {
 	last   restoration
 	round  int              // restorations that were begun
 	strays []chunk.ObjectID // kept here, and a name of theirs is gone
+	waits  []meta.InodeID   // directories that are not there, and may come
 }
 
 // heldObjects is what the restorer needs of the cache.
@@ -411,28 +411,27 @@ func (r *restorer) anyBack(ctx context.Context, dirs []meta.InodeID) (bool, erro
 
 // waiting notes what an offering has done, and what it could not do yet.
 func (r *restorer) waiting(o *offering) {
-	r.waits = o.waits
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.waits = o.waits
 	r.last = o.count
 }
 
 // offerLate offers what waits for directories once one of them is back: whoever
 // made it was away when the store was lost.
 func (r *restorer) offerLate(ctx context.Context) error {
-	if len(r.waits) == 0 || r.catalog.Held() {
+	r.mu.Lock()
+	some := r.waits[:min(len(r.waits), lateDirs)]
+	r.waits = append(slices.Clone(r.waits[len(some):]), some...) // others next time
+	r.mu.Unlock()
+	if len(some) == 0 || r.catalog.Held() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleMax)
 	defer cancel()
-	n := min(len(r.waits), lateDirs)
-	back, err := r.anyBack(ctx, r.waits[:n])
-	if err != nil {
+	back, err := r.anyBack(ctx, some)
+	if err != nil || !back {
 		return err
-	}
-	if !back { // others next time
-		r.waits = append(r.waits[n:], r.waits[:n]...)
-		return nil
 	}
 	o := newOffering(r)
 	if last, ok := r.report(); ok {

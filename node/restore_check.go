@@ -144,26 +144,31 @@ func (r *restorer) look(ctx context.Context) {
 }
 
 func (r *restorer) lookAll(ctx context.Context) error {
-	r.waits = nil
 	dirs, err := r.journal.Dirs()
 	if err != nil {
 		return err
 	}
+	var waits []meta.InodeID
 	for _, d := range dirs {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := r.lookDir(ctx, d); err != nil {
+		if err := r.lookDir(ctx, d, &waits); err != nil {
 			return err
 		}
 	}
+	r.mu.Lock()
+	r.waits = waits
+	r.mu.Unlock()
 	r.findStrays(ctx)
 	return nil
 }
 
-func (r *restorer) lookDir(ctx context.Context, d journal.Dir) error {
+// lookDir compares one directory of the journal; into waits go directories that
+// are not there, and may come.
+func (r *restorer) lookDir(ctx context.Context, d journal.Dir, waits *[]meta.InodeID) error {
 	if d.ID != meta.RootDir {
-		if err := r.lookWay(ctx, d); err != nil {
+		if err := r.lookWay(ctx, d, waits); err != nil {
 			return err
 		}
 	}
@@ -177,7 +182,7 @@ func (r *restorer) lookDir(ctx context.Context, d journal.Dir) error {
 		return err
 	}
 	if s.Version == 0 {
-		r.waits = append(r.waits, d.ID)
+		*waits = append(*waits, d.ID)
 	}
 	for after := ""; ; {
 		page, err := r.journal.Names(d.ID, after, offerPage)
@@ -195,7 +200,7 @@ func (r *restorer) lookDir(ctx context.Context, d journal.Dir) error {
 }
 
 // lookWay makes sure that the way to a directory is the one it is at now.
-func (r *restorer) lookWay(ctx context.Context, d journal.Dir) error {
+func (r *restorer) lookWay(ctx context.Context, d journal.Dir, waits *[]meta.InodeID) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if d.Known {
@@ -207,7 +212,7 @@ func (r *restorer) lookWay(ctx context.Context, d journal.Dir) error {
 			return nil
 		}
 		if s.Version == 0 {
-			r.waits = append(r.waits, d.Parent)
+			*waits = append(*waits, d.Parent)
 		}
 	}
 	_, err := r.way(ctx, d.ID)

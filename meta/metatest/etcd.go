@@ -115,7 +115,7 @@ func (e *Etcd) Restart() {
 func (e *Etcd) Wipe() { require.NoError(e.t, os.RemoveAll(e.data)) }
 
 // Pause stops the server where it is: connections stay, nothing answers.
-func (e *Etcd) Pause() { require.NoError(e.t, e.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (e *Etcd) Pause() { pause(e.t, e.cmd.Process) }
 
 // Resume lets a paused server go on.
 func (e *Etcd) Resume() { require.NoError(e.t, e.cmd.Process.Signal(syscall.SIGCONT)) }

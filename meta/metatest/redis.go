@@ -122,7 +122,7 @@ func (r *Redis) Wipe() {
 }
 
 // Pause stops the server where it is: connections stay, nothing answers.
-func (r *Redis) Pause() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (r *Redis) Pause() { pause(r.t, r.cmd.Process) }
 
 // Resume lets a paused server go on.
 func (r *Redis) Resume() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
