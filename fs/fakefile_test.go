@@ -88,11 +88,11 @@ func (f *fakeFile) touch(size int64) {
 }
 
 func (f *fakeFile) Write(_ context.Context, b []byte, off int64, appending bool) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.c.isFull() {
 		return fmt.Errorf("stage: %w", chunk.ErrNoSpace)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if appending {
 		off = f.e.Size
 	}
@@ -144,6 +144,8 @@ func (f *fakeFile) Seek(_ context.Context, off int64, whence uint32) (int64, err
 }
 
 func (f *fakeFile) SetAttr(_ context.Context, set meta.AttrChange) (meta.Entry, error) {
+	f.c.mu.Lock() // before that of a file, everywhere
+	defer f.c.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, err := set.Apply(f.e)
@@ -154,8 +156,6 @@ func (f *fakeFile) SetAttr(_ context.Context, set meta.AttrChange) (meta.Entry, 
 	if !f.removed {
 		f.c.names.putIf(f.at.Dir, f.e)
 	}
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
 	if p, ok := f.c.public[f.at]; ok {
 		f.c.public[f.at], err = set.Apply(p)
 	}
@@ -183,6 +183,17 @@ func (f *fakeFile) Publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if at, ok := f.published(e, o); ok {
+		f.c.tell(at.Dir, at.Name)
+	}
+	return nil
+}
+
+// published takes note of a publish of what the file was in e, and returns its
+// name; ok is false if it has none.
+func (f *fakeFile) published(e meta.Entry, o chunk.Object) (at meta.Place, ok bool) {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen := f.e
@@ -191,15 +202,12 @@ func (f *fakeFile) Publish(ctx context.Context) error {
 		f.e.Object, f.dirty = o, false
 	}
 	if f.removed {
-		return nil
+		return f.at, false
 	}
 	f.c.names.putIf(f.at.Dir, seen)
-	f.c.mu.Lock()
 	f.c.public[f.at] = seen
 	f.c.made++
-	f.c.mu.Unlock()
-	f.c.tell(f.at.Dir, f.at.Name)
-	return nil
+	return f.at, true
 }
 
 func (f *fakeFile) Break() bool {
