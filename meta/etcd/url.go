@@ -2,15 +2,12 @@ package etcd
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"net"
 	"net/url"
-	"os"
-	"strconv"
 	"strings"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 // Defaults of a URL.
@@ -87,7 +84,7 @@ func (t *target) setHosts(hosts string) error {
 	}
 	var names []string
 	for _, h := range strings.Split(hosts, ",") {
-		hp, err := hostPort(strings.TrimSpace(h))
+		hp, err := storeurl.HostPort(strings.TrimSpace(h), defaultPort)
 		if err != nil {
 			return err
 		}
@@ -96,22 +93,6 @@ func (t *target) setHosts(hosts string) error {
 	}
 	t.hosts = strings.Join(names, ",")
 	return nil
-}
-
-// hostPort adds the default port where there is none.
-func hostPort(h string) (string, error) {
-	u, err := url.Parse("//" + h)
-	if err != nil || u.Hostname() == "" || u.User != nil || u.Path != "" {
-		return "", fmt.Errorf("%q is not HOST or HOST:PORT", h)
-	}
-	port := u.Port()
-	if port == "" {
-		port = defaultPort
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return "", fmt.Errorf("%q: port %q is not a number from 1 to 65535", h, port)
-	}
-	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
 func (t *target) setTLS(scheme, query string) error {
@@ -129,55 +110,9 @@ func (t *target) setTLS(scheme, query string) error {
 			return fmt.Errorf("option %q is given %d times", k, len(v))
 		}
 	}
-	on, err := boolOption(q, "tls")
-	if err != nil {
-		return err
+	t.tls, err = storeurl.TLS(q, scheme == "etcds")
+	if err == nil && t.tls == nil && len(q) > 0 && !q.Has("tls") {
+		return fmt.Errorf("TLS options without tls=true")
 	}
-	skip, err := boolOption(q, "insecure_skip_verify")
-	if err != nil {
-		return err
-	}
-	if scheme != "etcds" && !on {
-		if len(q) > 0 && !q.Has("tls") {
-			return fmt.Errorf("TLS options without tls=true")
-		}
-		return nil
-	}
-	t.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.Get("server_name"), InsecureSkipVerify: skip}
-	return t.loadCerts(q.Get("ca"), q.Get("cert"), q.Get("key"))
-}
-
-func boolOption(q url.Values, name string) (bool, error) {
-	switch v := q.Get(name); v {
-	case "", "false", "0":
-		return false, nil
-	case "true", "1":
-		return true, nil
-	default:
-		return false, fmt.Errorf("option %s=%q is neither true nor false", name, v)
-	}
-}
-
-func (t *target) loadCerts(ca, cert, key string) error {
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("read certificate authority: %w", err)
-		}
-		t.tls.RootCAs = x509.NewCertPool()
-		if !t.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("no certificate in %s", ca)
-		}
-	}
-	if (cert == "") != (key == "") {
-		return fmt.Errorf("cert and key go together")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("read client certificate: %w", err)
-		}
-		t.tls.Certificates = []tls.Certificate{pair}
-	}
-	return nil
+	return err
 }

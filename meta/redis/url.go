@@ -2,15 +2,13 @@ package redis
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 // The forms of a store.
@@ -132,7 +130,7 @@ func (t *target) setHosts(hosts string) error {
 		port = "26379"
 	}
 	for _, h := range strings.Split(hosts, ",") {
-		hp, err := hostPort(strings.TrimSpace(h), port)
+		hp, err := storeurl.HostPort(strings.TrimSpace(h), port)
 		if err != nil {
 			return err
 		}
@@ -145,27 +143,11 @@ func (t *target) setHosts(hosts string) error {
 	return nil
 }
 
-// hostPort adds the default port where there is none.
-func hostPort(h, port string) (string, error) {
-	u, err := url.Parse("//" + h)
-	if err != nil || u.Hostname() == "" || u.User != nil || u.Path != "" {
-		return "", fmt.Errorf("%q is not HOST or HOST:PORT", h)
-	}
-	if u.Port() != "" {
-		port = u.Port()
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return "", fmt.Errorf("%q: port %q is not a number from 1 to 65535", h, port)
-	}
-	return net.JoinHostPort(u.Hostname(), port), nil
-}
-
 func (t *target) setOptions(scheme, query string) error {
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return fmt.Errorf("unreadable options")
 	}
-	secure := scheme == "rediss"
 	files := false
 	for k, v := range q {
 		switch k {
@@ -184,55 +166,9 @@ func (t *target) setOptions(scheme, query string) error {
 		}
 	}
 	t.sentinelUser, t.sentinelPassword = q.Get("sentinel_user"), q.Get("sentinel_password")
-	on, err := boolOption(q, "tls")
-	if err != nil {
-		return err
+	t.tls, err = storeurl.TLS(q, scheme == "rediss")
+	if err == nil && t.tls == nil && files {
+		return fmt.Errorf("TLS options without tls=true")
 	}
-	skip, err := boolOption(q, "insecure_skip_verify")
-	if err != nil {
-		return err
-	}
-	if !secure && !on {
-		if files {
-			return fmt.Errorf("TLS options without tls=true")
-		}
-		return nil
-	}
-	t.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.Get("server_name"), InsecureSkipVerify: skip}
-	return t.loadCerts(q.Get("ca"), q.Get("cert"), q.Get("key"))
-}
-
-func boolOption(q url.Values, name string) (bool, error) {
-	switch v := q.Get(name); v {
-	case "", "false", "0":
-		return false, nil
-	case "true", "1":
-		return true, nil
-	default:
-		return false, fmt.Errorf("option %s=%q is neither true nor false", name, v)
-	}
-}
-
-func (t *target) loadCerts(ca, cert, key string) error {
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("read certificate authority: %w", err)
-		}
-		t.tls.RootCAs = x509.NewCertPool()
-		if !t.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("no certificate in %s", ca)
-		}
-	}
-	if (cert == "") != (key == "") {
-		return fmt.Errorf("cert and key go together")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("read client certificate: %w", err)
-		}
-		t.tls.Certificates = []tls.Certificate{pair}
-	}
-	return nil
+	return err
 }
