@@ -135,5 +135,5 @@ func startSentinel(t *testing.T, master string) *Redis {
 		"sentinel monitor main 127.0.0.1 " + master + " 2", "sentinel down-after-milliseconds main 1000",
 		"sentinel failover-timeout main 3000", "dir " + dir, "bind 127.0.0.1", "",
 	}, "\n")), 0o600))
-	return startRedis(t, "redis-sentinel", dir, freeAddr, func(port string) []string { return []string{conf, "--port", port} })
+	return startRedis(t, "redis-sentinel", dir, func(port string) []string { return []string{conf, "--port", port} })
 }
