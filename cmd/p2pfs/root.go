@@ -47,7 +47,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.mountCommand(), a.umountCommand(),
 		a.registerCommand(), a.unregisterCommand(),
 		a.lsCommand(), a.statCommand(), a.getCommand(), a.dropCommand(), a.gcCommand(),
-		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.versionCommand(),
+		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.benchCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -1,0 +1,23 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// check reports what the machine lacks.
+func check() error {
+	if os.Geteuid() != 0 {
+		return errors.New("making network namespaces and shaping their links needs root")
+	}
+	for _, tool := range []struct{ name, from string }{
+		{"ip", "iproute2"}, {"tc", "iproute2"}, {"nsenter", "util-linux"}, {"sleep", "coreutils"},
+	} {
+		if _, err := exec.LookPath(tool.name); err != nil {
+			return fmt.Errorf("the program %s is not here (it is in the package %s): %w", tool.name, tool.from, err)
+		}
+	}
+	return nil
+}
