@@ -25,6 +25,12 @@ type Config struct {
 	// incomplete when it was opened are here. No lock is held; it must not
 	// block, nor call Close of the Engine.
 	OnComplete func(Object)
+	// OnBlock is told of every request for a block when it has ended. No lock
+	// is held; the object waits for it, so it must be quick.
+	OnBlock func(BlockEvent)
+	// OnWhole is told when enough of an object was read that all of it is
+	// fetched. As OnBlock.
+	OnWhole func(Object)
 	// Seed makes the order of the rest and the choice of peers repeatable;
 	// 0 takes a random one.
 	Seed uint64

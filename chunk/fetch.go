@@ -110,6 +110,7 @@ func (s *swarm) put(block int, b Received) error {
 func (s *swarm) landed(f *flight, r result, now time.Time) {
 	g, c := s.e.gate, &s.e.counts
 	c.received.Add(r.got)
+	s.tell(f, r, now)
 	if r.bound {
 		s.sums[f.block] = r.sum
 	}

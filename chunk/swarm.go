@@ -211,6 +211,9 @@ func (s *swarm) ramp(now time.Time) {
 	if !s.read && !s.e.cfg.NoPrefetch && b.distinct >= s.e.cfg.Limits.wholeAfter(s.o) {
 		s.read = true
 		s.ramped.Store(true)
+		if on := s.e.cfg.OnWhole; on != nil {
+			on(s.o)
+		}
 	}
 	b.whole = s.read || s.alls > 0 || now.Before(s.allsUntil)
 	if s.alls > 0 && s.disc.zeros != zerosAsked && len(b.flights) == 0 && len(b.queue) == 0 {
