@@ -30,6 +30,7 @@ type Cache struct {
 	reflink  func(to, from *os.File) error
 	step     func(name string) // called between the steps of a publish
 	staged   *stagedTable
+	pins     pins
 
 	life   context.Context // ended by Close
 	end    context.CancelFunc
@@ -112,6 +113,7 @@ func (c *Cache) openAll() error {
 	if err := c.agree(); err != nil {
 		return err
 	}
+	c.readPins()
 	for _, r := range c.roots {
 		if err := c.readNames(r); err != nil {
 			return err

@@ -191,7 +191,7 @@ func (c *Cache) relist(e *entry) {
 	if e.refs > 0 || e.busy != nil {
 		return
 	}
-	if e.known && !e.kept && e.inLRU == nil {
+	if e.known && !e.kept && !c.isPinned(e.obj.ID) && e.inLRU == nil {
 		e.inLRU = insert(&c.lru, e)
 		c.evictable += e.used
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Room returns how many bytes of objects that are not here yet could be stored
-// if all that is not kept were evicted, what is in use now included: in all, and
+// if all that is neither kept nor pinned were evicted, what is in use now included: in all, and
 // of one object, which lies on one root. Before the start's scan is over it
 // waits for it.
 func (c *Cache) Room(ctx context.Context) (total, one int64, err error) {
@@ -19,7 +19,7 @@ func (c *Cache) Room(ctx context.Context) (total, one int64, err error) {
 	all := int64(0)
 	c.mu.Lock()
 	for _, e := range c.entries {
-		if e.root == nil || e.kept {
+		if e.root == nil || e.kept || c.isPinned(e.obj.ID) {
 			continue
 		}
 		n := e.used

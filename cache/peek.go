@@ -133,12 +133,16 @@ func (c *Cache) Sets(ctx context.Context) ([]SetInfo, error) {
 
 // Drop removes a fetched object and returns the bytes that are free now, or
 // will be when the last handle on it is closed; handles keep what they read.
-// ErrKept: it is registered here, or kept (Keep). An object that is not here is no error.
+// ErrKept: it is registered here, kept (Keep) or pinned. An object that is not
+// here is no error.
 func (c *Cache) Drop(ctx context.Context, id chunk.ObjectID) (freed int64, err error) {
 	if r, ok, err := c.places.find(id); err != nil {
 		return 0, fmt.Errorf("drop: %w", err)
 	} else if ok {
 		return 0, fmt.Errorf("drop object %s: %w: %s", id.Short(), ErrKept, r.path)
+	}
+	if c.Pinned(id) {
+		return 0, fmt.Errorf("drop object %s: it is pinned: %w", id.Short(), ErrKept)
 	}
 	return c.DropCopy(ctx, id)
 }
