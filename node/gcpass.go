@@ -75,6 +75,9 @@ func (n *Node) look(ctx context.Context, grace time.Duration, dryRun bool) (*pas
 		clear(p.sets)
 	}
 	n.collection.forgetUnless(kept)
+	if err == nil && !dryRun {
+		err = n.unpinNameless(ctx)
+	}
 	return p, errors.Join(err, n.settle(context.WithoutCancel(ctx), p.sets))
 }
 

@@ -34,7 +34,7 @@ func (n *Node) drop(ctx context.Context, p string, force bool) (*nodepb.DropRepl
 			return fmt.Errorf("%q is registered here from %s: unregister it instead", "/"+p, info.Path)
 		}
 		freed, err := n.dropOne(ctx, hand, info, force)
-		if errors.Is(err, errLastCopy) || errors.Is(err, errBusy) {
+		if errors.Is(err, errLastCopy) || errors.Is(err, errBusy) || errors.Is(err, errPinned) {
 			kept.add(p, err)
 			return nil
 		}
@@ -55,6 +55,14 @@ func (n *Node) drop(ctx context.Context, p string, force bool) (*nodepb.DropRepl
 var errBusy = errors.New("it is being published")
 
 func (n *Node) dropOne(ctx context.Context, hand *handover, info cache.Info, force bool) (freed int64, err error) {
+	if id := info.Object.ID; n.cache.Pinned(id) {
+		if !force {
+			return 0, errPinned
+		}
+		if err := n.cache.Unpin(ctx, []chunk.ObjectID{id}); err != nil {
+			return 0, err
+		}
+	}
 	switch {
 	case !info.Keeper:
 		return n.cache.Drop(ctx, info.Object.ID)

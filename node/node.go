@@ -38,6 +38,8 @@ type Node struct {
 	cache    *cache.Cache
 	engine   *chunk.Engine
 	traffic  rdma.Counters
+	trace    trace
+	siblings *siblings
 	peers    *peers
 	registry *registry
 	restorer *restorer

@@ -102,6 +102,7 @@ func (n *Node) stat(ctx context.Context, p string) (*nodepb.StatReply, error) {
 	if info, _, ok := n.cache.Peek(o.ID); ok {
 		r.LocalBytes, r.Source = info.LocalBytes, []byte(info.Path)
 	}
+	r.Pinned = n.cache.Pinned(o.ID)
 	if r.Providers, err = n.providers(ctx, o); err != nil {
 		r.Error = err.Error()
 	}

@@ -178,6 +178,7 @@ func (n *Node) startEngine(_, life context.Context) error {
 		catalog: n.catalog, peers: n.peers, locate: n.registry.Locate, self: n.id, own: ownHoldings{n},
 		timeout: n.cfg.MetaTimeout, objects: map[chunk.ObjectID]*boundSums{},
 	}
+	n.siblings = newSiblings(n)
 	n.source = &sources{cache: n.cache, locate: n.registry.Locate, self: n.id}
 	n.engine = chunk.NewEngine(chunk.Config{
 		Self: n.id, Zone: n.cfg.Zone, Store: n.source, Transport: transport, Registry: n.registry, Scout: n.peers,
@@ -188,7 +189,9 @@ func (n *Node) startEngine(_, life context.Context) error {
 				m.Completed(o)
 			}
 		},
-		Log: n.log,
+		OnBlock: n.trace.add,
+		OnWhole: n.siblings.whole,
+		Log:     n.log,
 	})
 	n.onClose("the engine", plain(n.engine.Close))
 	n.goRun(life, "cache upkeep", n.cache.Run)
@@ -246,6 +249,9 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 	n.goRun(life, "announce held sets", n.announceHeld)
 	n.goRun(life, "restoration", n.restorer.Run)
 	n.goRun(life, "rest of files that lost their names", n.runRest)
+	if n.cfg.Prefetch != "off" {
+		n.goRun(life, "other files of models that are read", n.siblings.Run)
+	}
 	n.goRun(life, "roll of the nodes", n.runRoll)
 	if !n.cfg.ReadOnly {
 		n.goRun(life, "collection", n.runCollection)

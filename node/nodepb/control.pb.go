@@ -72,7 +72,7 @@ func (x RecoverRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RecoverRequest_Action.Descriptor instead.
 func (RecoverRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{17, 0}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{24, 0}
 }
 
 // A path is inside the mount: "" or "a/b", bytes as they are, no leading slash.
@@ -732,8 +732,9 @@ type StatReply struct {
 	Providers     []*StatReply_Provider  `protobuf:"bytes,6,rep,name=providers,proto3" json:"providers,omitempty"`
 	Blocks        int64                  `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	Inode         uint64                 `protobuf:"varint,8,opt,name=inode,proto3" json:"inode,omitempty"`
-	Source        []byte                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"` // in-place: the registered file
-	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // providers could not be asked: why
+	Source        []byte                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`   // in-place: the registered file
+	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`    // providers could not be asked: why
+	Pinned        bool                   `protobuf:"varint,11,opt,name=pinned,proto3" json:"pinned,omitempty"` // not evicted here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -838,6 +839,529 @@ func (x *StatReply) GetError() string {
 	return ""
 }
 
+func (x *StatReply) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+type WarmRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paths         [][]byte               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	Concurrency   int32                  `protobuf:"varint,2,opt,name=concurrency,proto3" json:"concurrency,omitempty"` // files at once; 0: the node's choice
+	Verify        bool                   `protobuf:"varint,3,opt,name=verify,proto3" json:"verify,omitempty"`           // compare every block on disk with its checksum afterwards
+	Pin           bool                   `protobuf:"varint,4,opt,name=pin,proto3" json:"pin,omitempty"`
+	WorldSize     int32                  `protobuf:"varint,5,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"` // of as many shares of the files take one; 0: all of them
+	Rank          int32                  `protobuf:"varint,6,opt,name=rank,proto3" json:"rank,omitempty"`                            // which share, from 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WarmRequest) Reset() {
+	*x = WarmRequest{}
+	mi := &file_node_nodepb_control_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarmRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarmRequest) ProtoMessage() {}
+
+func (x *WarmRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarmRequest.ProtoReflect.Descriptor instead.
+func (*WarmRequest) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *WarmRequest) GetPaths() [][]byte {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *WarmRequest) GetConcurrency() int32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *WarmRequest) GetVerify() bool {
+	if x != nil {
+		return x.Verify
+	}
+	return false
+}
+
+func (x *WarmRequest) GetPin() bool {
+	if x != nil {
+		return x.Pin
+	}
+	return false
+}
+
+func (x *WarmRequest) GetWorldSize() int32 {
+	if x != nil {
+		return x.WorldSize
+	}
+	return 0
+}
+
+func (x *WarmRequest) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+type WarmReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"` // done, failed ones included
+	FilesTotal    int64                  `protobuf:"varint,2,opt,name=files_total,json=filesTotal,proto3" json:"files_total,omitempty"`
+	Bytes         int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	BytesTotal    int64                  `protobuf:"varint,4,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	Failed        int64                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	File          *WarmReply_File        `protobuf:"bytes,7,opt,name=file,proto3" json:"file,omitempty"` // from: which of the paths; inside: the rest of the path below it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WarmReply) Reset() {
+	*x = WarmReply{}
+	mi := &file_node_nodepb_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarmReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarmReply) ProtoMessage() {}
+
+func (x *WarmReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarmReply.ProtoReflect.Descriptor instead.
+func (*WarmReply) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WarmReply) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *WarmReply) GetFilesTotal() int64 {
+	if x != nil {
+		return x.FilesTotal
+	}
+	return 0
+}
+
+func (x *WarmReply) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *WarmReply) GetBytesTotal() int64 {
+	if x != nil {
+		return x.BytesTotal
+	}
+	return 0
+}
+
+func (x *WarmReply) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *WarmReply) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *WarmReply) GetFile() *WarmReply_File {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+type PinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paths         [][]byte               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	Unpin         bool                   `protobuf:"varint,2,opt,name=unpin,proto3" json:"unpin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinRequest) Reset() {
+	*x = PinRequest{}
+	mi := &file_node_nodepb_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinRequest) ProtoMessage() {}
+
+func (x *PinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
+func (*PinRequest) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PinRequest) GetPaths() [][]byte {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *PinRequest) GetUnpin() bool {
+	if x != nil {
+		return x.Unpin
+	}
+	return false
+}
+
+type PinReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Changed       int64                  `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
+	LocalBytes    int64                  `protobuf:"varint,4,opt,name=local_bytes,json=localBytes,proto3" json:"local_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinReply) Reset() {
+	*x = PinReply{}
+	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinReply) ProtoMessage() {}
+
+func (x *PinReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinReply.ProtoReflect.Descriptor instead.
+func (*PinReply) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PinReply) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *PinReply) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *PinReply) GetChanged() int64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *PinReply) GetLocalBytes() int64 {
+	if x != nil {
+		return x.LocalBytes
+	}
+	return 0
+}
+
+type TraceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceRequest) Reset() {
+	*x = TraceRequest{}
+	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceRequest) ProtoMessage() {}
+
+func (x *TraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
+func (*TraceRequest) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TraceRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *TraceRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+type TraceReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*TraceEvent          `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	Forgotten     int64                  `protobuf:"varint,2,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceReply) Reset() {
+	*x = TraceReply{}
+	mi := &file_node_nodepb_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceReply) ProtoMessage() {}
+
+func (x *TraceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceReply.ProtoReflect.Descriptor instead.
+func (*TraceReply) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TraceReply) GetEvents() []*TraceEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *TraceReply) GetForgotten() int64 {
+	if x != nil {
+		return x.Forgotten
+	}
+	return 0
+}
+
+type TraceEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Block         int64                  `protobuf:"varint,1,opt,name=block,proto3" json:"block,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	StartedUnixNs int64                  `protobuf:"varint,4,opt,name=started_unix_ns,json=startedUnixNs,proto3" json:"started_unix_ns,omitempty"`
+	TookNs        int64                  `protobuf:"varint,5,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	Bytes         int64                  `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Demand        bool                   `protobuf:"varint,7,opt,name=demand,proto3" json:"demand,omitempty"`
+	Hedge         bool                   `protobuf:"varint,8,opt,name=hedge,proto3" json:"hedge,omitempty"`
+	Wasted        bool                   `protobuf:"varint,9,opt,name=wasted,proto3" json:"wasted,omitempty"` // it was here already
+	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceEvent) Reset() {
+	*x = TraceEvent{}
+	mi := &file_node_nodepb_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceEvent) ProtoMessage() {}
+
+func (x *TraceEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceEvent.ProtoReflect.Descriptor instead.
+func (*TraceEvent) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TraceEvent) GetBlock() int64 {
+	if x != nil {
+		return x.Block
+	}
+	return 0
+}
+
+func (x *TraceEvent) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *TraceEvent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TraceEvent) GetStartedUnixNs() int64 {
+	if x != nil {
+		return x.StartedUnixNs
+	}
+	return 0
+}
+
+func (x *TraceEvent) GetTookNs() int64 {
+	if x != nil {
+		return x.TookNs
+	}
+	return 0
+}
+
+func (x *TraceEvent) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *TraceEvent) GetDemand() bool {
+	if x != nil {
+		return x.Demand
+	}
+	return false
+}
+
+func (x *TraceEvent) GetHedge() bool {
+	if x != nil {
+		return x.Hedge
+	}
+	return false
+}
+
+func (x *TraceEvent) GetWasted() bool {
+	if x != nil {
+		return x.Wasted
+	}
+	return false
+}
+
+func (x *TraceEvent) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type DropReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	FreedBytes    int64                  `protobuf:"varint,1,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
@@ -848,7 +1372,7 @@ type DropReply struct {
 
 func (x *DropReply) Reset() {
 	*x = DropReply{}
-	mi := &file_node_nodepb_control_proto_msgTypes[10]
+	mi := &file_node_nodepb_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +1384,7 @@ func (x *DropReply) String() string {
 func (*DropReply) ProtoMessage() {}
 
 func (x *DropReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[10]
+	mi := &file_node_nodepb_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +1397,7 @@ func (x *DropReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropReply.ProtoReflect.Descriptor instead.
 func (*DropReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{10}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DropReply) GetFreedBytes() int64 {
@@ -899,7 +1423,7 @@ type PeersRequest struct {
 
 func (x *PeersRequest) Reset() {
 	*x = PeersRequest{}
-	mi := &file_node_nodepb_control_proto_msgTypes[11]
+	mi := &file_node_nodepb_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1435,7 @@ func (x *PeersRequest) String() string {
 func (*PeersRequest) ProtoMessage() {}
 
 func (x *PeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[11]
+	mi := &file_node_nodepb_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1448,7 @@ func (x *PeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeersRequest.ProtoReflect.Descriptor instead.
 func (*PeersRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{11}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PeersRequest) GetAll() bool {
@@ -944,7 +1468,7 @@ type PeersReply struct {
 
 func (x *PeersReply) Reset() {
 	*x = PeersReply{}
-	mi := &file_node_nodepb_control_proto_msgTypes[12]
+	mi := &file_node_nodepb_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1480,7 @@ func (x *PeersReply) String() string {
 func (*PeersReply) ProtoMessage() {}
 
 func (x *PeersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[12]
+	mi := &file_node_nodepb_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1493,7 @@ func (x *PeersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeersReply.ProtoReflect.Descriptor instead.
 func (*PeersReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{12}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PeersReply) GetPeers() []*PeersReply_Peer {
@@ -995,7 +1519,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	mi := &file_node_nodepb_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1531,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[13]
+	mi := &file_node_nodepb_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1544,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{13}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CollectRequest) GetDryRun() bool {
@@ -1045,7 +1569,7 @@ type CollectReply struct {
 
 func (x *CollectReply) Reset() {
 	*x = CollectReply{}
-	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	mi := &file_node_nodepb_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1581,7 @@ func (x *CollectReply) String() string {
 func (*CollectReply) ProtoMessage() {}
 
 func (x *CollectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[14]
+	mi := &file_node_nodepb_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1594,7 @@ func (x *CollectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectReply.ProtoReflect.Descriptor instead.
 func (*CollectReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{14}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CollectReply) GetChecked() int64 {
@@ -1132,7 +1656,7 @@ type UnmountRequest struct {
 
 func (x *UnmountRequest) Reset() {
 	*x = UnmountRequest{}
-	mi := &file_node_nodepb_control_proto_msgTypes[15]
+	mi := &file_node_nodepb_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1668,7 @@ func (x *UnmountRequest) String() string {
 func (*UnmountRequest) ProtoMessage() {}
 
 func (x *UnmountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[15]
+	mi := &file_node_nodepb_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1681,7 @@ func (x *UnmountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountRequest.ProtoReflect.Descriptor instead.
 func (*UnmountRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{15}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UnmountRequest) GetForce() bool {
@@ -1182,7 +1706,7 @@ type UnmountReply struct {
 
 func (x *UnmountReply) Reset() {
 	*x = UnmountReply{}
-	mi := &file_node_nodepb_control_proto_msgTypes[16]
+	mi := &file_node_nodepb_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1718,7 @@ func (x *UnmountReply) String() string {
 func (*UnmountReply) ProtoMessage() {}
 
 func (x *UnmountReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[16]
+	mi := &file_node_nodepb_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1731,7 @@ func (x *UnmountReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountReply.ProtoReflect.Descriptor instead.
 func (*UnmountReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{16}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{23}
 }
 
 type RecoverRequest struct {
@@ -1225,7 +1749,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	mi := &file_node_nodepb_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1761,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[17]
+	mi := &file_node_nodepb_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1774,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{17}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RecoverRequest) GetAction() RecoverRequest_Action {
@@ -1317,7 +1841,7 @@ type RecoverReply struct {
 
 func (x *RecoverReply) Reset() {
 	*x = RecoverReply{}
-	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	mi := &file_node_nodepb_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1853,7 @@ func (x *RecoverReply) String() string {
 func (*RecoverReply) ProtoMessage() {}
 
 func (x *RecoverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[18]
+	mi := &file_node_nodepb_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1866,7 @@ func (x *RecoverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverReply.ProtoReflect.Descriptor instead.
 func (*RecoverReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{18}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RecoverReply) GetId() string {
@@ -1410,7 +1934,7 @@ type StatusReply_Node struct {
 
 func (x *StatusReply_Node) Reset() {
 	*x = StatusReply_Node{}
-	mi := &file_node_nodepb_control_proto_msgTypes[19]
+	mi := &file_node_nodepb_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1946,7 @@ func (x *StatusReply_Node) String() string {
 func (*StatusReply_Node) ProtoMessage() {}
 
 func (x *StatusReply_Node) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[19]
+	mi := &file_node_nodepb_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +2032,7 @@ type StatusReply_Meta struct {
 
 func (x *StatusReply_Meta) Reset() {
 	*x = StatusReply_Meta{}
-	mi := &file_node_nodepb_control_proto_msgTypes[20]
+	mi := &file_node_nodepb_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +2044,7 @@ func (x *StatusReply_Meta) String() string {
 func (*StatusReply_Meta) ProtoMessage() {}
 
 func (x *StatusReply_Meta) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[20]
+	mi := &file_node_nodepb_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +2116,7 @@ type StatusReply_Mount struct {
 
 func (x *StatusReply_Mount) Reset() {
 	*x = StatusReply_Mount{}
-	mi := &file_node_nodepb_control_proto_msgTypes[21]
+	mi := &file_node_nodepb_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +2128,7 @@ func (x *StatusReply_Mount) String() string {
 func (*StatusReply_Mount) ProtoMessage() {}
 
 func (x *StatusReply_Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[21]
+	mi := &file_node_nodepb_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +2197,7 @@ type StatusReply_Root struct {
 
 func (x *StatusReply_Root) Reset() {
 	*x = StatusReply_Root{}
-	mi := &file_node_nodepb_control_proto_msgTypes[22]
+	mi := &file_node_nodepb_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +2209,7 @@ func (x *StatusReply_Root) String() string {
 func (*StatusReply_Root) ProtoMessage() {}
 
 func (x *StatusReply_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[22]
+	mi := &file_node_nodepb_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +2261,7 @@ type StatusReply_Cache struct {
 
 func (x *StatusReply_Cache) Reset() {
 	*x = StatusReply_Cache{}
-	mi := &file_node_nodepb_control_proto_msgTypes[23]
+	mi := &file_node_nodepb_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2273,7 @@ func (x *StatusReply_Cache) String() string {
 func (*StatusReply_Cache) ProtoMessage() {}
 
 func (x *StatusReply_Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[23]
+	mi := &file_node_nodepb_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +2349,7 @@ type StatusReply_Staging struct {
 
 func (x *StatusReply_Staging) Reset() {
 	*x = StatusReply_Staging{}
-	mi := &file_node_nodepb_control_proto_msgTypes[25]
+	mi := &file_node_nodepb_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +2361,7 @@ func (x *StatusReply_Staging) String() string {
 func (*StatusReply_Staging) ProtoMessage() {}
 
 func (x *StatusReply_Staging) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[25]
+	mi := &file_node_nodepb_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2411,7 @@ type StatusReply_Restored struct {
 
 func (x *StatusReply_Restored) Reset() {
 	*x = StatusReply_Restored{}
-	mi := &file_node_nodepb_control_proto_msgTypes[26]
+	mi := &file_node_nodepb_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2423,7 @@ func (x *StatusReply_Restored) String() string {
 func (*StatusReply_Restored) ProtoMessage() {}
 
 func (x *StatusReply_Restored) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[26]
+	mi := &file_node_nodepb_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2491,7 @@ type StatReply_Provider struct {
 
 func (x *StatReply_Provider) Reset() {
 	*x = StatReply_Provider{}
-	mi := &file_node_nodepb_control_proto_msgTypes[28]
+	mi := &file_node_nodepb_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2503,7 @@ func (x *StatReply_Provider) String() string {
 func (*StatReply_Provider) ProtoMessage() {}
 
 func (x *StatReply_Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[28]
+	mi := &file_node_nodepb_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,6 +2582,91 @@ func (x *StatReply_Provider) GetSelf() bool {
 	return false
 }
 
+// The file that has just ended; absent: this is about progress alone.
+type WarmReply_File struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	From          int32                  `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	Inside        []byte                 `protobuf:"bytes,3,opt,name=inside,proto3" json:"inside,omitempty"`
+	Size          int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	NotFound      bool                   `protobuf:"varint,6,opt,name=not_found,json=notFound,proto3" json:"not_found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WarmReply_File) Reset() {
+	*x = WarmReply_File{}
+	mi := &file_node_nodepb_control_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarmReply_File) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarmReply_File) ProtoMessage() {}
+
+func (x *WarmReply_File) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarmReply_File.ProtoReflect.Descriptor instead.
+func (*WarmReply_File) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{11, 0}
+}
+
+func (x *WarmReply_File) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *WarmReply_File) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *WarmReply_File) GetInside() []byte {
+	if x != nil {
+		return x.Inside
+	}
+	return nil
+}
+
+func (x *WarmReply_File) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *WarmReply_File) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *WarmReply_File) GetNotFound() bool {
+	if x != nil {
+		return x.NotFound
+	}
+	return false
+}
+
 type PeersReply_Peer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -2070,13 +2679,14 @@ type PeersReply_Peer struct {
 	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	Self          bool                   `protobuf:"varint,9,opt,name=self,proto3" json:"self,omitempty"`
 	SeenUnixNs    int64                  `protobuf:"varint,10,opt,name=seen_unix_ns,json=seenUnixNs,proto3" json:"seen_unix_ns,omitempty"`
+	Link          *PeersReply_Link       `protobuf:"bytes,11,opt,name=link,proto3" json:"link,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeersReply_Peer) Reset() {
 	*x = PeersReply_Peer{}
-	mi := &file_node_nodepb_control_proto_msgTypes[30]
+	mi := &file_node_nodepb_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2698,7 @@ func (x *PeersReply_Peer) String() string {
 func (*PeersReply_Peer) ProtoMessage() {}
 
 func (x *PeersReply_Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_control_proto_msgTypes[30]
+	mi := &file_node_nodepb_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2711,7 @@ func (x *PeersReply_Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeersReply_Peer.ProtoReflect.Descriptor instead.
 func (*PeersReply_Peer) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_control_proto_rawDescGZIP(), []int{12, 0}
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *PeersReply_Peer) GetNode() string {
@@ -2172,6 +2782,106 @@ func (x *PeersReply_Peer) GetSeenUnixNs() int64 {
 		return x.SeenUnixNs
 	}
 	return 0
+}
+
+func (x *PeersReply_Peer) GetLink() *PeersReply_Link {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+// Link is how fetching from a node goes; absent: nothing was asked of it.
+type PeersReply_Link struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rate          float64                `protobuf:"fixed64,1,opt,name=rate,proto3" json:"rate,omitempty"`
+	Weight        float64                `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	InFlight      int64                  `protobuf:"varint,3,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Blocks        int64                  `protobuf:"varint,4,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Strikes       int64                  `protobuf:"varint,5,opt,name=strikes,proto3" json:"strikes,omitempty"`
+	PenaltyNs     int64                  `protobuf:"varint,6,opt,name=penalty_ns,json=penaltyNs,proto3" json:"penalty_ns,omitempty"`
+	LastError     string                 `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeersReply_Link) Reset() {
+	*x = PeersReply_Link{}
+	mi := &file_node_nodepb_control_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeersReply_Link) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeersReply_Link) ProtoMessage() {}
+
+func (x *PeersReply_Link) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_control_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeersReply_Link.ProtoReflect.Descriptor instead.
+func (*PeersReply_Link) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_control_proto_rawDescGZIP(), []int{19, 1}
+}
+
+func (x *PeersReply_Link) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *PeersReply_Link) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *PeersReply_Link) GetInFlight() int64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *PeersReply_Link) GetBlocks() int64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *PeersReply_Link) GetStrikes() int64 {
+	if x != nil {
+		return x.Strikes
+	}
+	return 0
+}
+
+func (x *PeersReply_Link) GetPenaltyNs() int64 {
+	if x != nil {
+		return x.PenaltyNs
+	}
+	return 0
+}
+
+func (x *PeersReply_Link) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
 }
 
 var File_node_nodepb_control_proto protoreflect.FileDescriptor
@@ -2290,7 +3000,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x06target\x18\t \x01(\fR\x06target\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12\x16\n" +
-	"\x06source\x18\v \x01(\tR\x06source\"\x88\x05\n" +
+	"\x06source\x18\v \x01(\tR\x06source\"\xa0\x05\n" +
 	"\tStatReply\x12*\n" +
 	"\x04item\x18\x01 \x01(\v2\x16.p2pfs.control.v1.ItemR\x04item\x12\x1d\n" +
 	"\n" +
@@ -2305,7 +3015,8 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x05inode\x18\b \x01(\x04R\x05inode\x12\x16\n" +
 	"\x06source\x18\t \x01(\fR\x06source\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05error\x1a\xbd\x02\n" +
+	" \x01(\tR\x05error\x12\x16\n" +
+	"\x06pinned\x18\v \x01(\bR\x06pinned\x1a\xbd\x02\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -2319,17 +3030,72 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\n" +
 	"AddrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"B\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa2\x01\n" +
+	"\vWarmRequest\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\fR\x05paths\x12 \n" +
+	"\vconcurrency\x18\x02 \x01(\x05R\vconcurrency\x12\x16\n" +
+	"\x06verify\x18\x03 \x01(\bR\x06verify\x12\x10\n" +
+	"\x03pin\x18\x04 \x01(\bR\x03pin\x12\x1d\n" +
+	"\n" +
+	"world_size\x18\x05 \x01(\x05R\tworldSize\x12\x12\n" +
+	"\x04rank\x18\x06 \x01(\x05R\x04rank\"\xeb\x02\n" +
+	"\tWarmReply\x12\x14\n" +
+	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x1f\n" +
+	"\vfiles_total\x18\x02 \x01(\x03R\n" +
+	"filesTotal\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x1f\n" +
+	"\vbytes_total\x18\x04 \x01(\x03R\n" +
+	"bytesTotal\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\x03R\x06failed\x12\x12\n" +
+	"\x04done\x18\x06 \x01(\bR\x04done\x124\n" +
+	"\x04file\x18\a \x01(\v2 .p2pfs.control.v1.WarmReply.FileR\x04file\x1a\x8d\x01\n" +
+	"\x04File\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x05R\x04from\x12\x16\n" +
+	"\x06inside\x18\x03 \x01(\fR\x06inside\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1b\n" +
+	"\tnot_found\x18\x06 \x01(\bR\bnotFound\"8\n" +
+	"\n" +
+	"PinRequest\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\fR\x05paths\x12\x14\n" +
+	"\x05unpin\x18\x02 \x01(\bR\x05unpin\"q\n" +
+	"\bPinReply\x12\x14\n" +
+	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\x03R\achanged\x12\x1f\n" +
+	"\vlocal_bytes\x18\x04 \x01(\x03R\n" +
+	"localBytes\":\n" +
+	"\fTraceRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x16\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\"`\n" +
+	"\n" +
+	"TraceReply\x124\n" +
+	"\x06events\x18\x01 \x03(\v2\x1c.p2pfs.control.v1.TraceEventR\x06events\x12\x1c\n" +
+	"\tforgotten\x18\x02 \x01(\x03R\tforgotten\"\xfd\x01\n" +
+	"\n" +
+	"TraceEvent\x12\x14\n" +
+	"\x05block\x18\x01 \x01(\x03R\x05block\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12&\n" +
+	"\x0fstarted_unix_ns\x18\x04 \x01(\x03R\rstartedUnixNs\x12\x17\n" +
+	"\atook_ns\x18\x05 \x01(\x03R\x06tookNs\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06demand\x18\a \x01(\bR\x06demand\x12\x14\n" +
+	"\x05hedge\x18\b \x01(\bR\x05hedge\x12\x16\n" +
+	"\x06wasted\x18\t \x01(\bR\x06wasted\x12\x14\n" +
+	"\x05error\x18\n" +
+	" \x01(\tR\x05error\"B\n" +
 	"\tDropReply\x12\x1f\n" +
 	"\vfreed_bytes\x18\x01 \x01(\x03R\n" +
 	"freedBytes\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\x03R\x05files\" \n" +
 	"\fPeersRequest\x12\x10\n" +
-	"\x03all\x18\x01 \x01(\bR\x03all\"\xc4\x03\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\"\xbd\x05\n" +
 	"\n" +
 	"PeersReply\x127\n" +
 	"\x05peers\x18\x01 \x03(\v2!.p2pfs.control.v1.PeersReply.PeerR\x05peers\x12\x12\n" +
-	"\x04note\x18\x02 \x01(\tR\x04note\x1a\xe8\x02\n" +
+	"\x04note\x18\x02 \x01(\tR\x04note\x1a\x9f\x03\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -2343,11 +3109,22 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x04self\x18\t \x01(\bR\x04self\x12 \n" +
 	"\fseen_unix_ns\x18\n" +
 	" \x01(\x03R\n" +
-	"seenUnixNs\x1a8\n" +
+	"seenUnixNs\x125\n" +
+	"\x04link\x18\v \x01(\v2!.p2pfs.control.v1.PeersReply.LinkR\x04link\x1a8\n" +
 	"\n" +
 	"AddrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\xbf\x01\n" +
+	"\x04Link\x12\x12\n" +
+	"\x04rate\x18\x01 \x01(\x01R\x04rate\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x1b\n" +
+	"\tin_flight\x18\x03 \x01(\x03R\binFlight\x12\x16\n" +
+	"\x06blocks\x18\x04 \x01(\x03R\x06blocks\x12\x18\n" +
+	"\astrikes\x18\x05 \x01(\x03R\astrikes\x12\x1d\n" +
+	"\n" +
+	"penalty_ns\x18\x06 \x01(\x03R\tpenaltyNs\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\a \x01(\tR\tlastError\")\n" +
 	"\x0eCollectRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xc3\x01\n" +
 	"\fCollectReply\x12\x18\n" +
@@ -2385,7 +3162,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"whenUnixNs\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error2\xb2\x06\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\x82\b\n" +
 	"\aControl\x12H\n" +
 	"\x06Status\x12\x1f.p2pfs.control.v1.StatusRequest\x1a\x1d.p2pfs.control.v1.StatusReply\x12K\n" +
 	"\bRegister\x12!.p2pfs.control.v1.RegisterRequest\x1a\x1a.p2pfs.control.v1.Progress0\x01\x12N\n" +
@@ -2394,7 +3171,10 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x04List\x12\x1d.p2pfs.control.v1.ListRequest\x1a\x1b.p2pfs.control.v1.ListReply0\x01\x12B\n" +
 	"\x04Stat\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1b.p2pfs.control.v1.StatReply\x12B\n" +
 	"\x03Get\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1a.p2pfs.control.v1.Progress0\x01\x12B\n" +
-	"\x04Drop\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1b.p2pfs.control.v1.DropReply\x12E\n" +
+	"\x04Drop\x12\x1d.p2pfs.control.v1.PathRequest\x1a\x1b.p2pfs.control.v1.DropReply\x12D\n" +
+	"\x04Warm\x12\x1d.p2pfs.control.v1.WarmRequest\x1a\x1b.p2pfs.control.v1.WarmReply0\x01\x12?\n" +
+	"\x03Pin\x12\x1c.p2pfs.control.v1.PinRequest\x1a\x1a.p2pfs.control.v1.PinReply\x12G\n" +
+	"\x05Trace\x12\x1e.p2pfs.control.v1.TraceRequest\x1a\x1c.p2pfs.control.v1.TraceReply0\x01\x12E\n" +
 	"\x05Peers\x12\x1e.p2pfs.control.v1.PeersRequest\x1a\x1c.p2pfs.control.v1.PeersReply\x12K\n" +
 	"\aCollect\x12 .p2pfs.control.v1.CollectRequest\x1a\x1e.p2pfs.control.v1.CollectReply\x12M\n" +
 	"\aRecover\x12 .p2pfs.control.v1.RecoverRequest\x1a\x1e.p2pfs.control.v1.RecoverReply0\x01\x12K\n" +
@@ -2413,7 +3193,7 @@ func file_node_nodepb_control_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_node_nodepb_control_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_node_nodepb_control_proto_goTypes = []any{
 	(RecoverRequest_Action)(0),   // 0: p2pfs.control.v1.RecoverRequest.Action
 	(*PathRequest)(nil),          // 1: p2pfs.control.v1.PathRequest
@@ -2426,73 +3206,91 @@ var file_node_nodepb_control_proto_goTypes = []any{
 	(*ListReply)(nil),            // 8: p2pfs.control.v1.ListReply
 	(*Item)(nil),                 // 9: p2pfs.control.v1.Item
 	(*StatReply)(nil),            // 10: p2pfs.control.v1.StatReply
-	(*DropReply)(nil),            // 11: p2pfs.control.v1.DropReply
-	(*PeersRequest)(nil),         // 12: p2pfs.control.v1.PeersRequest
-	(*PeersReply)(nil),           // 13: p2pfs.control.v1.PeersReply
-	(*CollectRequest)(nil),       // 14: p2pfs.control.v1.CollectRequest
-	(*CollectReply)(nil),         // 15: p2pfs.control.v1.CollectReply
-	(*UnmountRequest)(nil),       // 16: p2pfs.control.v1.UnmountRequest
-	(*UnmountReply)(nil),         // 17: p2pfs.control.v1.UnmountReply
-	(*RecoverRequest)(nil),       // 18: p2pfs.control.v1.RecoverRequest
-	(*RecoverReply)(nil),         // 19: p2pfs.control.v1.RecoverReply
-	(*StatusReply_Node)(nil),     // 20: p2pfs.control.v1.StatusReply.Node
-	(*StatusReply_Meta)(nil),     // 21: p2pfs.control.v1.StatusReply.Meta
-	(*StatusReply_Mount)(nil),    // 22: p2pfs.control.v1.StatusReply.Mount
-	(*StatusReply_Root)(nil),     // 23: p2pfs.control.v1.StatusReply.Root
-	(*StatusReply_Cache)(nil),    // 24: p2pfs.control.v1.StatusReply.Cache
-	nil,                          // 25: p2pfs.control.v1.StatusReply.CountersEntry
-	(*StatusReply_Staging)(nil),  // 26: p2pfs.control.v1.StatusReply.Staging
-	(*StatusReply_Restored)(nil), // 27: p2pfs.control.v1.StatusReply.Restored
-	nil,                          // 28: p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	(*StatReply_Provider)(nil),   // 29: p2pfs.control.v1.StatReply.Provider
-	nil,                          // 30: p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	(*PeersReply_Peer)(nil),      // 31: p2pfs.control.v1.PeersReply.Peer
-	nil,                          // 32: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	(*WarmRequest)(nil),          // 11: p2pfs.control.v1.WarmRequest
+	(*WarmReply)(nil),            // 12: p2pfs.control.v1.WarmReply
+	(*PinRequest)(nil),           // 13: p2pfs.control.v1.PinRequest
+	(*PinReply)(nil),             // 14: p2pfs.control.v1.PinReply
+	(*TraceRequest)(nil),         // 15: p2pfs.control.v1.TraceRequest
+	(*TraceReply)(nil),           // 16: p2pfs.control.v1.TraceReply
+	(*TraceEvent)(nil),           // 17: p2pfs.control.v1.TraceEvent
+	(*DropReply)(nil),            // 18: p2pfs.control.v1.DropReply
+	(*PeersRequest)(nil),         // 19: p2pfs.control.v1.PeersRequest
+	(*PeersReply)(nil),           // 20: p2pfs.control.v1.PeersReply
+	(*CollectRequest)(nil),       // 21: p2pfs.control.v1.CollectRequest
+	(*CollectReply)(nil),         // 22: p2pfs.control.v1.CollectReply
+	(*UnmountRequest)(nil),       // 23: p2pfs.control.v1.UnmountRequest
+	(*UnmountReply)(nil),         // 24: p2pfs.control.v1.UnmountReply
+	(*RecoverRequest)(nil),       // 25: p2pfs.control.v1.RecoverRequest
+	(*RecoverReply)(nil),         // 26: p2pfs.control.v1.RecoverReply
+	(*StatusReply_Node)(nil),     // 27: p2pfs.control.v1.StatusReply.Node
+	(*StatusReply_Meta)(nil),     // 28: p2pfs.control.v1.StatusReply.Meta
+	(*StatusReply_Mount)(nil),    // 29: p2pfs.control.v1.StatusReply.Mount
+	(*StatusReply_Root)(nil),     // 30: p2pfs.control.v1.StatusReply.Root
+	(*StatusReply_Cache)(nil),    // 31: p2pfs.control.v1.StatusReply.Cache
+	nil,                          // 32: p2pfs.control.v1.StatusReply.CountersEntry
+	(*StatusReply_Staging)(nil),  // 33: p2pfs.control.v1.StatusReply.Staging
+	(*StatusReply_Restored)(nil), // 34: p2pfs.control.v1.StatusReply.Restored
+	nil,                          // 35: p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	(*StatReply_Provider)(nil),   // 36: p2pfs.control.v1.StatReply.Provider
+	nil,                          // 37: p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	(*WarmReply_File)(nil),       // 38: p2pfs.control.v1.WarmReply.File
+	(*PeersReply_Peer)(nil),      // 39: p2pfs.control.v1.PeersReply.Peer
+	(*PeersReply_Link)(nil),      // 40: p2pfs.control.v1.PeersReply.Link
+	nil,                          // 41: p2pfs.control.v1.PeersReply.Peer.AddrsEntry
 }
 var file_node_nodepb_control_proto_depIdxs = []int32{
-	20, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
-	21, // 1: p2pfs.control.v1.StatusReply.meta:type_name -> p2pfs.control.v1.StatusReply.Meta
-	22, // 2: p2pfs.control.v1.StatusReply.mount:type_name -> p2pfs.control.v1.StatusReply.Mount
-	24, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
-	25, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
-	26, // 5: p2pfs.control.v1.StatusReply.staging:type_name -> p2pfs.control.v1.StatusReply.Staging
-	27, // 6: p2pfs.control.v1.StatusReply.restored:type_name -> p2pfs.control.v1.StatusReply.Restored
+	27, // 0: p2pfs.control.v1.StatusReply.node:type_name -> p2pfs.control.v1.StatusReply.Node
+	28, // 1: p2pfs.control.v1.StatusReply.meta:type_name -> p2pfs.control.v1.StatusReply.Meta
+	29, // 2: p2pfs.control.v1.StatusReply.mount:type_name -> p2pfs.control.v1.StatusReply.Mount
+	31, // 3: p2pfs.control.v1.StatusReply.cache:type_name -> p2pfs.control.v1.StatusReply.Cache
+	32, // 4: p2pfs.control.v1.StatusReply.counters:type_name -> p2pfs.control.v1.StatusReply.CountersEntry
+	33, // 5: p2pfs.control.v1.StatusReply.staging:type_name -> p2pfs.control.v1.StatusReply.Staging
+	34, // 6: p2pfs.control.v1.StatusReply.restored:type_name -> p2pfs.control.v1.StatusReply.Restored
 	9,  // 7: p2pfs.control.v1.ListReply.items:type_name -> p2pfs.control.v1.Item
 	9,  // 8: p2pfs.control.v1.StatReply.item:type_name -> p2pfs.control.v1.Item
-	29, // 9: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
-	31, // 10: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
-	0,  // 11: p2pfs.control.v1.RecoverRequest.action:type_name -> p2pfs.control.v1.RecoverRequest.Action
-	28, // 12: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
-	23, // 13: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
-	30, // 14: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
-	32, // 15: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
-	2,  // 16: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
-	4,  // 17: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
-	1,  // 18: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
-	7,  // 19: p2pfs.control.v1.Control.List:input_type -> p2pfs.control.v1.ListRequest
-	1,  // 20: p2pfs.control.v1.Control.Stat:input_type -> p2pfs.control.v1.PathRequest
-	1,  // 21: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
-	1,  // 22: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
-	12, // 23: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
-	14, // 24: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
-	18, // 25: p2pfs.control.v1.Control.Recover:input_type -> p2pfs.control.v1.RecoverRequest
-	16, // 26: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
-	3,  // 27: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
-	5,  // 28: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
-	6,  // 29: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
-	8,  // 30: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
-	10, // 31: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
-	5,  // 32: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
-	11, // 33: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
-	13, // 34: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
-	15, // 35: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
-	19, // 36: p2pfs.control.v1.Control.Recover:output_type -> p2pfs.control.v1.RecoverReply
-	17, // 37: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	36, // 9: p2pfs.control.v1.StatReply.providers:type_name -> p2pfs.control.v1.StatReply.Provider
+	38, // 10: p2pfs.control.v1.WarmReply.file:type_name -> p2pfs.control.v1.WarmReply.File
+	17, // 11: p2pfs.control.v1.TraceReply.events:type_name -> p2pfs.control.v1.TraceEvent
+	39, // 12: p2pfs.control.v1.PeersReply.peers:type_name -> p2pfs.control.v1.PeersReply.Peer
+	0,  // 13: p2pfs.control.v1.RecoverRequest.action:type_name -> p2pfs.control.v1.RecoverRequest.Action
+	35, // 14: p2pfs.control.v1.StatusReply.Node.addrs:type_name -> p2pfs.control.v1.StatusReply.Node.AddrsEntry
+	30, // 15: p2pfs.control.v1.StatusReply.Cache.roots:type_name -> p2pfs.control.v1.StatusReply.Root
+	37, // 16: p2pfs.control.v1.StatReply.Provider.addrs:type_name -> p2pfs.control.v1.StatReply.Provider.AddrsEntry
+	41, // 17: p2pfs.control.v1.PeersReply.Peer.addrs:type_name -> p2pfs.control.v1.PeersReply.Peer.AddrsEntry
+	40, // 18: p2pfs.control.v1.PeersReply.Peer.link:type_name -> p2pfs.control.v1.PeersReply.Link
+	2,  // 19: p2pfs.control.v1.Control.Status:input_type -> p2pfs.control.v1.StatusRequest
+	4,  // 20: p2pfs.control.v1.Control.Register:input_type -> p2pfs.control.v1.RegisterRequest
+	1,  // 21: p2pfs.control.v1.Control.Unregister:input_type -> p2pfs.control.v1.PathRequest
+	7,  // 22: p2pfs.control.v1.Control.List:input_type -> p2pfs.control.v1.ListRequest
+	1,  // 23: p2pfs.control.v1.Control.Stat:input_type -> p2pfs.control.v1.PathRequest
+	1,  // 24: p2pfs.control.v1.Control.Get:input_type -> p2pfs.control.v1.PathRequest
+	1,  // 25: p2pfs.control.v1.Control.Drop:input_type -> p2pfs.control.v1.PathRequest
+	11, // 26: p2pfs.control.v1.Control.Warm:input_type -> p2pfs.control.v1.WarmRequest
+	13, // 27: p2pfs.control.v1.Control.Pin:input_type -> p2pfs.control.v1.PinRequest
+	15, // 28: p2pfs.control.v1.Control.Trace:input_type -> p2pfs.control.v1.TraceRequest
+	19, // 29: p2pfs.control.v1.Control.Peers:input_type -> p2pfs.control.v1.PeersRequest
+	21, // 30: p2pfs.control.v1.Control.Collect:input_type -> p2pfs.control.v1.CollectRequest
+	25, // 31: p2pfs.control.v1.Control.Recover:input_type -> p2pfs.control.v1.RecoverRequest
+	23, // 32: p2pfs.control.v1.Control.Unmount:input_type -> p2pfs.control.v1.UnmountRequest
+	3,  // 33: p2pfs.control.v1.Control.Status:output_type -> p2pfs.control.v1.StatusReply
+	5,  // 34: p2pfs.control.v1.Control.Register:output_type -> p2pfs.control.v1.Progress
+	6,  // 35: p2pfs.control.v1.Control.Unregister:output_type -> p2pfs.control.v1.UnregisterReply
+	8,  // 36: p2pfs.control.v1.Control.List:output_type -> p2pfs.control.v1.ListReply
+	10, // 37: p2pfs.control.v1.Control.Stat:output_type -> p2pfs.control.v1.StatReply
+	5,  // 38: p2pfs.control.v1.Control.Get:output_type -> p2pfs.control.v1.Progress
+	18, // 39: p2pfs.control.v1.Control.Drop:output_type -> p2pfs.control.v1.DropReply
+	12, // 40: p2pfs.control.v1.Control.Warm:output_type -> p2pfs.control.v1.WarmReply
+	14, // 41: p2pfs.control.v1.Control.Pin:output_type -> p2pfs.control.v1.PinReply
+	16, // 42: p2pfs.control.v1.Control.Trace:output_type -> p2pfs.control.v1.TraceReply
+	20, // 43: p2pfs.control.v1.Control.Peers:output_type -> p2pfs.control.v1.PeersReply
+	22, // 44: p2pfs.control.v1.Control.Collect:output_type -> p2pfs.control.v1.CollectReply
+	26, // 45: p2pfs.control.v1.Control.Recover:output_type -> p2pfs.control.v1.RecoverReply
+	24, // 46: p2pfs.control.v1.Control.Unmount:output_type -> p2pfs.control.v1.UnmountReply
+	33, // [33:47] is the sub-list for method output_type
+	19, // [19:33] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_control_proto_init() }
@@ -2500,14 +3298,14 @@ func file_node_nodepb_control_proto_init() {
 	if File_node_nodepb_control_proto != nil {
 		return
 	}
-	file_node_nodepb_control_proto_msgTypes[17].OneofWrappers = []any{}
+	file_node_nodepb_control_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_control_proto_rawDesc), len(file_node_nodepb_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

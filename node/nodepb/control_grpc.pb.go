@@ -28,6 +28,9 @@ const (
 	Control_Stat_FullMethodName       = "/p2pfs.control.v1.Control/Stat"
 	Control_Get_FullMethodName        = "/p2pfs.control.v1.Control/Get"
 	Control_Drop_FullMethodName       = "/p2pfs.control.v1.Control/Drop"
+	Control_Warm_FullMethodName       = "/p2pfs.control.v1.Control/Warm"
+	Control_Pin_FullMethodName        = "/p2pfs.control.v1.Control/Pin"
+	Control_Trace_FullMethodName      = "/p2pfs.control.v1.Control/Trace"
 	Control_Peers_FullMethodName      = "/p2pfs.control.v1.Control/Peers"
 	Control_Collect_FullMethodName    = "/p2pfs.control.v1.Control/Collect"
 	Control_Recover_FullMethodName    = "/p2pfs.control.v1.Control/Recover"
@@ -46,6 +49,13 @@ type ControlClient interface {
 	// Get brings all of a file here, with progress.
 	Get(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Progress], error)
 	Drop(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (*DropReply, error)
+	// Warm brings files here; a file that fails does not end it.
+	Warm(ctx context.Context, in *WarmRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WarmReply], error)
+	// Pin keeps what is here of files, and what will be, from eviction, or lets
+	// it be evicted again.
+	Pin(ctx context.Context, in *PinRequest, opts ...grpc.CallOption) (*PinReply, error)
+	// Trace tells of the last requests for blocks, oldest first.
+	Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraceReply], error)
 	Peers(ctx context.Context, in *PeersRequest, opts ...grpc.CallOption) (*PeersReply, error)
 	// Collect removes what this node keeps and no name stands for.
 	Collect(ctx context.Context, in *CollectRequest, opts ...grpc.CallOption) (*CollectReply, error)
@@ -161,6 +171,54 @@ func (c *controlClient) Drop(ctx context.Context, in *PathRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *controlClient) Warm(ctx context.Context, in *WarmRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WarmReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Warm_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WarmRequest, WarmReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_WarmClient = grpc.ServerStreamingClient[WarmReply]
+
+func (c *controlClient) Pin(ctx context.Context, in *PinRequest, opts ...grpc.CallOption) (*PinReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PinReply)
+	err := c.cc.Invoke(ctx, Control_Pin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controlClient) Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraceReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[4], Control_Trace_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TraceRequest, TraceReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_TraceClient = grpc.ServerStreamingClient[TraceReply]
+
 func (c *controlClient) Peers(ctx context.Context, in *PeersRequest, opts ...grpc.CallOption) (*PeersReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PeersReply)
@@ -183,7 +241,7 @@ func (c *controlClient) Collect(ctx context.Context, in *CollectRequest, opts ..
 
 func (c *controlClient) Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RecoverReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Recover_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[5], Control_Recover_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +280,13 @@ type ControlServer interface {
 	// Get brings all of a file here, with progress.
 	Get(*PathRequest, grpc.ServerStreamingServer[Progress]) error
 	Drop(context.Context, *PathRequest) (*DropReply, error)
+	// Warm brings files here; a file that fails does not end it.
+	Warm(*WarmRequest, grpc.ServerStreamingServer[WarmReply]) error
+	// Pin keeps what is here of files, and what will be, from eviction, or lets
+	// it be evicted again.
+	Pin(context.Context, *PinRequest) (*PinReply, error)
+	// Trace tells of the last requests for blocks, oldest first.
+	Trace(*TraceRequest, grpc.ServerStreamingServer[TraceReply]) error
 	Peers(context.Context, *PeersRequest) (*PeersReply, error)
 	// Collect removes what this node keeps and no name stands for.
 	Collect(context.Context, *CollectRequest) (*CollectReply, error)
@@ -260,6 +325,15 @@ func (UnimplementedControlServer) Get(*PathRequest, grpc.ServerStreamingServer[P
 }
 func (UnimplementedControlServer) Drop(context.Context, *PathRequest) (*DropReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drop not implemented")
+}
+func (UnimplementedControlServer) Warm(*WarmRequest, grpc.ServerStreamingServer[WarmReply]) error {
+	return status.Error(codes.Unimplemented, "method Warm not implemented")
+}
+func (UnimplementedControlServer) Pin(context.Context, *PinRequest) (*PinReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Pin not implemented")
+}
+func (UnimplementedControlServer) Trace(*TraceRequest, grpc.ServerStreamingServer[TraceReply]) error {
+	return status.Error(codes.Unimplemented, "method Trace not implemented")
 }
 func (UnimplementedControlServer) Peers(context.Context, *PeersRequest) (*PeersReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Peers not implemented")
@@ -399,6 +473,46 @@ func _Control_Drop_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Warm_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WarmRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControlServer).Warm(m, &grpc.GenericServerStream[WarmRequest, WarmReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_WarmServer = grpc.ServerStreamingServer[WarmReply]
+
+func _Control_Pin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Pin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Pin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Pin(ctx, req.(*PinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Control_Trace_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TraceRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControlServer).Trace(m, &grpc.GenericServerStream[TraceRequest, TraceReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_TraceServer = grpc.ServerStreamingServer[TraceReply]
+
 func _Control_Peers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PeersRequest)
 	if err := dec(in); err != nil {
@@ -488,6 +602,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Control_Drop_Handler,
 		},
 		{
+			MethodName: "Pin",
+			Handler:    _Control_Pin_Handler,
+		},
+		{
 			MethodName: "Peers",
 			Handler:    _Control_Peers_Handler,
 		},
@@ -514,6 +632,16 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Get",
 			Handler:       _Control_Get_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Warm",
+			Handler:       _Control_Warm_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Trace",
+			Handler:       _Control_Trace_Handler,
 			ServerStreams: true,
 		},
 		{
