@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/nodepb"
 )
@@ -89,7 +90,7 @@ func (n *Node) peerList(ctx context.Context, all bool) (*nodepb.PeersReply, erro
 		}
 		r.Note = fmt.Sprintf("the metadata store cannot be asked, this is how things were at %s: %v", at.Format(time.TimeOnly), err)
 	}
-	traffic := n.traffic.Peers()
+	traffic, links := n.traffic.Peers(), n.links()
 	for _, nd := range nodes {
 		t := traffic[nd.Node]
 		self := nd.Node == n.id
@@ -98,12 +99,35 @@ func (n *Node) peerList(ctx context.Context, all bool) (*nodepb.PeersReply, erro
 		}
 		p := &nodepb.PeersReply_Peer{
 			Node: nd.Node.String(), Name: nd.Name, Zone: nd.Zone, Addrs: nd.Addrs, Alive: nd.Alive || self,
-			ReceivedBytes: t.Received, SentBytes: t.Sent, Self: self,
+			ReceivedBytes: t.Received, SentBytes: t.Sent, Self: self, Link: links[nd.Node],
 		}
 		p.SeenUnixNs = nd.SeenS * int64(time.Second)
 		r.Peers = append(r.Peers, p)
 	}
 	return r, nil
+}
+
+// links returns how fetching from each node goes that was asked for anything.
+func (n *Node) links() map[chunk.NodeID]*nodepb.PeersReply_Link {
+	peers := n.engine.Stats().Peers
+	var all float64
+	for _, p := range peers {
+		if p.Penalty == 0 {
+			all += p.Rate
+		}
+	}
+	links := make(map[chunk.NodeID]*nodepb.PeersReply_Link, len(peers))
+	for _, p := range peers {
+		l := &nodepb.PeersReply_Link{
+			Rate: p.Rate, InFlight: int64(p.InFlight), Blocks: p.Blocks, Strikes: int64(p.Failures),
+			PenaltyNs: int64(p.Penalty), LastError: p.LastError,
+		}
+		if all > 0 && p.Penalty == 0 {
+			l.Weight = p.Rate / all
+		}
+		links[p.Node] = l
+	}
+	return links
 }
 
 // endedLongAgo goes by when the node itself last said that it runs: for people

@@ -13,6 +13,7 @@ without a node that runs already.
 		Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(a.benchSwarmCommand())
 	return c
 }

@@ -34,6 +34,18 @@ func TestCommandLine(t *testing.T) {
 		{name: "umount of nothing", args: []string{"umount"}, code: 2, err: []string{"MOUNTPOINT"}},
 		{name: "umount of a directory", args: []string{"umount", "/etc"}, code: 1, err: []string{"no p2pfs mount at /etc"}},
 		{name: "bad value", args: []string{"mount", "/m", "--cache-size", "plenty"}, code: 2, err: []string{"plenty", "--cache-size"}},
+		{name: "warm nothing", args: []string{"warm"}, code: 2, err: []string{"PATH..."}},
+		{name: "warm a rank alone", args: []string{"warm", "--rank", "1", "/m"}, code: 2, err: []string{"--world-size"}},
+		{name: "warm a rank beyond", args: []string{"warm", "--rank", "4", "--world-size", "4", "/m"}, code: 2, err: []string{"want 0 to 3"}},
+		{name: "warm too much at once", args: []string{"warm", "--concurrency", "1000", "/m"}, code: 2, err: []string{"1 to 256"}},
+		{name: "warm into no directory", args: []string{"warm", "--save-dir", "", "/m"}, code: 2, err: []string{"--save-dir"}},
+		{name: "pin nothing", args: []string{"pin"}, code: 2, err: []string{"pin PATH..."}},
+		{name: "trace nothing", args: []string{"trace"}, code: 2, err: []string{"PATH"}},
+		{name: "bench", args: []string{"bench"}, code: 0, out: []string{"swarm", "Exit codes"}},
+		{name: "bench of nothing known", args: []string{"bench", "swam"}, code: 2, err: []string{"did you mean swarm?"}},
+		{name: "bench swarm of none", args: []string{"bench", "swarm", "--receivers", "0"}, code: 2, err: []string{"--receivers 0"}},
+		{name: "bench swarm by magic", args: []string{"bench", "swarm", "--by", "magic"}, code: 2, err: []string{"warm or cat"}},
+		{name: "bench swarm at no rate", args: []string{"bench", "swarm", "--rate", "fast"}, code: 2, err: []string{"150mbit"}},
 		{name: "version", args: []string{"version"}, code: 0, out: []string{"p2pfs ", "go1."}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

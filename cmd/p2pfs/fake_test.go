@@ -27,6 +27,8 @@ type fakeControl struct {
 	progress []*nodepb.Progress
 	peers    *nodepb.PeersReply
 	waiting  []*nodepb.RecoverReply
+	warm     []*nodepb.WarmReply
+	traced   []*nodepb.TraceReply
 	fail     error
 	unmount  func() error
 

@@ -252,17 +252,22 @@ func TestPeers(t *testing.T) {
 		{Node: "00ff00ff00", Name: "gpu1", Zone: "r1", Addrs: map[string]string{"tcp": "h:1"}, Alive: true, Self: true},
 		{Node: "aa", Name: "gpu2", ReceivedBytes: 1 << 30, SentBytes: 5, Addrs: map[string]string{"tcp": "h:2", "verbs": "h:3"}, Alive: true},
 		{Node: "bb", Error: "refused"},
+		{Node: "cc", Name: "gpu3", Alive: true, Link: &nodepb.PeersReply_Link{Rate: 5 << 20, Weight: 0.25, InFlight: 3, Blocks: 9, Strikes: 2, PenaltyNs: 1_500_000_000, LastError: "reset"}},
 	}}})
 	r := inProcess(t, "peers")
 	require.Equal(t, exitOK, r.code, r.err)
-	require.Equal(t, `NAME  NODE      ZONE  ADDRESS            STATE          RECEIVED FROM  SENT TO
-gpu1  00ff00ff  r1    h:1                this node      -              -
-gpu2  aa        -     tcp=h:2 verbs=h:3  alive          1 GiB          5 B
--     bb        -     -                  gone: refused  0 B            0 B
+	require.Equal(t, `NAME  NODE      ZONE  ADDRESS            STATE          RECEIVED FROM  SENT TO  RATE     WEIGHT  UNDER WAY  FAILED
+gpu1  00ff00ff  r1    h:1                this node      -              -        -        -       -          -
+gpu2  aa        -     tcp=h:2 verbs=h:3  alive          1 GiB          5 B      -        -       -          -
+-     bb        -     -                  gone: refused  0 B            0 B      -        -       -          -
+gpu3  cc        -     -                  alive          0 B            0 B      5 MiB/s  25%     3          2, not asked for 2 s
 `, r.out)
 	p := field(t, decode(t, inProcess(t, "peers", "--json").out), "peers").([]any)
 	require.Equal(t, "00ff00ff00", field(t, p[0], "node"))
 	require.Equal(t, float64(1<<30), field(t, p[1], "received_bytes"))
+	require.NotContains(t, p[1], "link")
+	require.Equal(t, 0.25, field(t, p[3], "link.weight"))
+	require.Equal(t, 1.5, field(t, p[3], "link.penalty_seconds"))
 }
 
 func TestGet(t *testing.T) {

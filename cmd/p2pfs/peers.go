@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,9 @@ func (a *app) peersCommand() *cobra.Command {
 		Use:   "peers [--all]",
 		Short: "Show the nodes of the cluster",
 		Long: `Show the nodes of the cluster, and the bytes this node has received from each and
-sent to each since it started. One that is gone does not answer the store: it was
+sent to each since it started. Of those it fetches from, also how fast blocks have come
+lately, the part of all rates that is (the weight with which work falls to it), the
+blocks under way, and how often in a row it failed. One that is gone does not answer the store: it was
 ended, killed or cut off. Those that have been gone for seven days are shown with
 --all only. While the store is out of reach, the nodes are shown as they were
 known last.
@@ -46,6 +50,45 @@ type peerJSON struct {
 	SentBytes     uint64            `json:"sent_bytes"`
 	Seen          string            `json:"seen,omitempty"` // when it last said that it runs, RFC 3339, by its clock
 	Error         string            `json:"error,omitempty"`
+	Link          *linkJSON         `json:"link,omitempty"` // of nodes that were asked for blocks
+}
+
+// linkJSON is how fetching from a node goes.
+type linkJSON struct {
+	Rate      float64 `json:"rate"`   // bytes per second, lately; 0: unknown
+	Weight    float64 `json:"weight"` // its part of the rates of all that may be asked now
+	InFlight  int64   `json:"in_flight"`
+	Blocks    int64   `json:"blocks"`
+	Strikes   int64   `json:"strikes"` // failures in a row
+	Penalty   float64 `json:"penalty_seconds"`
+	LastError string  `json:"last_error,omitempty"`
+}
+
+func newLink(l *nodepb.PeersReply_Link) *linkJSON {
+	if l == nil {
+		return nil
+	}
+	return &linkJSON{
+		Rate: l.GetRate(), Weight: l.GetWeight(), InFlight: l.GetInFlight(), Blocks: l.GetBlocks(), Strikes: l.GetStrikes(),
+		Penalty: time.Duration(l.GetPenaltyNs()).Seconds(), LastError: l.GetLastError(),
+	}
+}
+
+// cells shows a link to people: rate, weight, blocks under way and failures in
+// a row.
+func (l *linkJSON) cells() []string {
+	if l == nil {
+		return []string{"-", "-", "-", "-"}
+	}
+	rate := "-"
+	if l.Rate > 0 {
+		rate = formatSize(int64(l.Rate)) + "/s"
+	}
+	strikes := fmt.Sprint(l.Strikes)
+	if l.Penalty > 0 {
+		strikes += fmt.Sprintf(", not asked for %.0f s", math.Ceil(l.Penalty))
+	}
+	return []string{rate, fmt.Sprintf("%.0f%%", 100*l.Weight), fmt.Sprint(l.InFlight), strikes}
 }
 
 func (a *app) peers(ctx context.Context, all bool) error {
@@ -64,6 +107,7 @@ func (a *app) peers(ctx context.Context, all bool) error {
 				Seen: seen,
 				Node: p.GetNode(), Name: p.GetName(), Zone: p.GetZone(), Addrs: notNil(p.GetAddrs()), Alive: p.GetAlive(),
 				Self: p.GetSelf(), ReceivedBytes: p.GetReceivedBytes(), SentBytes: p.GetSentBytes(), Error: p.GetError(),
+				Link: newLink(p.GetLink()),
 			})
 		}
 		if a.json {
@@ -80,7 +124,7 @@ func (a *app) peers(ctx context.Context, all bool) error {
 
 func (a *app) printPeers(peers []peerJSON) error {
 	var t table
-	t.row("NAME", "NODE", "ZONE", "ADDRESS", "STATE", "RECEIVED FROM", "SENT TO")
+	t.row("NAME", "NODE", "ZONE", "ADDRESS", "STATE", "RECEIVED FROM", "SENT TO", "RATE", "WEIGHT", "UNDER WAY", "FAILED")
 	for _, p := range peers {
 		state := "alive"
 		switch {
@@ -93,8 +137,9 @@ func (a *app) printPeers(peers []peerJSON) error {
 		if p.Self {
 			received, sent = "-", "-"
 		}
-		t.row(orDash(p.Name), shortID(p.Node), orDash(p.Zone),
-			addresses(p.Addrs), state, received, sent)
+		t.row(append([]string{
+			orDash(p.Name), shortID(p.Node), orDash(p.Zone), addresses(p.Addrs), state, received, sent,
+		}, p.Link.cells()...)...)
 	}
 	return t.print(a.out)
 }

@@ -46,8 +46,8 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.mountCommand(), a.umountCommand(),
 		a.registerCommand(), a.unregisterCommand(),
-		a.lsCommand(), a.statCommand(), a.getCommand(), a.dropCommand(), a.gcCommand(),
-		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.benchCommand(), a.versionCommand(),
+		a.lsCommand(), a.statCommand(), a.getCommand(), a.warmCommand(), a.pinCommand(), a.unpinCommand(), a.dropCommand(), a.gcCommand(),
+		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.traceCommand(), a.benchCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -39,6 +39,7 @@ type statJSON struct {
 	BlockSize    int64          `json:"block_size"`
 	Blocks       int64          `json:"blocks"`
 	LocalBytes   int64          `json:"local_bytes"`
+	Pinned       bool           `json:"pinned"`                // not evicted here
 	SourcePath   string         `json:"source_path,omitempty"` // of a file registered here
 	SourceBase64 string         `json:"source_path_base64,omitempty"`
 	Providers    []providerJSON `json:"providers"`
@@ -61,7 +62,7 @@ func newStatJSON(path string, r *nodepb.StatReply) statJSON {
 	out := statJSON{
 		entryJSON: newEntryJSON(r.GetItem()), Inode: r.GetInode(), Set: r.GetSet(),
 		ChunkSize: r.GetChunkSize(), BlockSize: r.GetBlockSize(), Blocks: r.GetBlocks(), LocalBytes: r.GetLocalBytes(),
-		Error: r.GetError(), Providers: []providerJSON{},
+		Pinned: r.GetPinned(), Error: r.GetError(), Providers: []providerJSON{},
 	}
 	out.Path, out.PathBase64 = jsonText(path)
 	out.Name, out.NameBase64 = jsonText(lastName(string(r.GetItem().GetPath())))
@@ -119,7 +120,11 @@ func (a *app) printStat(path string, r *nodepb.StatReply) error {
 		row("object", "%s", it.GetObject())
 		row("set", "%s", r.GetSet())
 		row("blocks", "%d of %s, chunks of %s", r.GetBlocks(), formatSize(r.GetBlockSize()), formatSize(r.GetChunkSize()))
-		row("here", "%s (%s, %s)", it.GetState(), formatSize(r.GetLocalBytes()), percent(r.GetLocalBytes(), it.GetSize()))
+		pinned := ""
+		if r.GetPinned() {
+			pinned = ", pinned"
+		}
+		row("here", "%s (%s, %s)%s", it.GetState(), formatSize(r.GetLocalBytes()), percent(r.GetLocalBytes(), it.GetSize()), pinned)
 		if len(r.GetSource()) > 0 {
 			row("source", "%s%s", a.shown(string(r.GetSource())), sourceNote(it.GetSource()))
 		}

@@ -142,21 +142,26 @@ func (n *node) counters(ctx context.Context) (map[string]uint64, error) {
 // register shows a local file under a name of the mount.
 func (n *node) register(ctx context.Context, file, name string) error {
 	s, err := n.ctl.Register(ctx, &nodepb.RegisterRequest{Sources: [][]byte{[]byte(file)}, Dest: []byte(name)})
-	return drain(s, err, "register the file")
-}
-
-// stream is what a long call answers with.
-type stream interface {
-	Recv() (*nodepb.Progress, error)
-}
-
-// drain waits for the end of a long call.
-func drain(s stream, err error, what string) error {
 	for err == nil {
 		_, err = s.Recv()
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("register the file: %w", err)
+}
+
+// warm brings all of the file here.
+func (n *node) warm(ctx context.Context) error {
+	s, err := n.ctl.Warm(ctx, &nodepb.WarmRequest{Paths: [][]byte{[]byte(fileName)}})
+	for err == nil {
+		var r *nodepb.WarmReply
+		if r, err = s.Recv(); r.GetFile().GetError() != "" {
+			err = errors.New(r.GetFile().GetError())
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("warm the file on host %s: %w", n.host.Name, err)
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/p2pfs/p2pfs/cmd/p2pfs/internal/netlab"
-	"github.com/p2pfs/p2pfs/node/nodepb"
 )
 
 // byWarm asks every node at one moment to bring the file here, as the command
@@ -24,8 +23,7 @@ func (b *bench) byWarm(ctx context.Context) ([]float64, error) {
 	for i, n := range b.receivers {
 		group.Go(func() error {
 			<-start
-			s, err := n.ctl.Get(ctx, &nodepb.PathRequest{Path: []byte(fileName)})
-			if err := drain(s, err, "warm the file on host "+n.host.Name); err != nil {
+			if err := n.warm(ctx); err != nil {
 				return err
 			}
 			seconds[i] = time.Since(began).Seconds()
