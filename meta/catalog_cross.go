@@ -64,6 +64,7 @@ func (r *renaming) mark(ctx context.Context, mv *move) (Record, error) {
 	if err := r.clear(ctx); err != nil {
 		return Record{}, err
 	}
+	mv.version = r.dst.Version
 	b, err := rewriteMove(r.src.Value, mv, 0)
 	if err != nil {
 		return Record{}, err

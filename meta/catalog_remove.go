@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Unlink removes the name of a file or symlink if its record has version
@@ -34,56 +33,6 @@ func (c *Catalog) Unlink(ctx context.Context, dir InodeID, name string, ifVersio
 	}
 }
 
-// Rmdir removes an empty directory and returns the version of its parent then.
-// First its own record goes, in one step with the proof that it is empty, so
-// that nothing can be created in it any more; then its name. A name that stays
-// because its remover died is taken away by whoever looks it up or wants it.
-// ErrNotFound, ErrNotDir, ErrNotEmpty.
-func (c *Catalog) Rmdir(ctx context.Context, dir InodeID, name string) (uint64, error) {
-	at, err := c.rmdir(ctx, dir, name)
-	if err != nil {
-		return 0, fmt.Errorf("remove directory %q: %w", name, err)
-	}
-	return at, nil
-}
-
-func (c *Catalog) rmdir(ctx context.Context, dir InodeID, name string) (uint64, error) {
-	if err := CheckName(name); err != nil {
-		return 0, err
-	}
-	r, mv, err := c.underWay(ctx, Place{dir, name})
-	for err == nil && mv != nil {
-		if err = c.settle(ctx, Place{dir, name}, r, mv); err == nil {
-			r, mv, err = c.underWay(ctx, Place{dir, name})
-		}
-	}
-	if err == nil && r.Value == nil {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return 0, err
-	}
-	e, err := c.entry(r)
-	if err == nil && e.Kind != KindDir {
-		err = ErrNotDir
-	}
-	if err == nil {
-		err = c.DiscardDir(ctx, e.Inode)
-	}
-	if err != nil {
-		return 0, err
-	}
-	at, err := c.slots.Apply(ctx, dirSlot(dir), []If{{Field: name, Version: e.Version}}, []Set{{Field: name}})
-	if errors.Is(err, ErrConflict) {
-		// It is dead: if its name is still there, looking it up takes it away.
-		_, at, err = c.LookupAt(ctx, dir, name)
-		if errors.Is(err, ErrNotFound) {
-			err = nil
-		}
-	}
-	return at, err
-}
-
 // DiscardDir removes an empty directory's own record; one that is gone already
 // is no error. ErrNotEmpty. It is for directories that no name stands for:
 // else use Rmdir.
@@ -96,38 +45,10 @@ func (c *Catalog) DiscardDir(ctx context.Context, id InodeID) error {
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		if err := c.clearDecisions(ctx, id); err != nil {
+		if _, err := c.clearDecisions(ctx, id); err != nil {
 			return err
 		}
 	}
-}
-
-// clearDecisions takes away the decisions about moves into a directory, so
-// that it is empty if it has no names: ErrNotEmpty if it has.
-func (c *Catalog) clearDecisions(ctx context.Context, id InodeID) error {
-	var decisions []Record
-	next := ""
-	for first := true; first || next != ""; first = false {
-		p, err := c.slots.List(ctx, dirSlot(id), next, MaxSets)
-		if err != nil {
-			return err
-		}
-		for _, r := range p.Records {
-			if isName(r.Field) {
-				return ErrNotEmpty
-			}
-			if strings.HasPrefix(r.Field, txPrefix) {
-				decisions = append(decisions, r)
-			}
-		}
-		next = p.Next
-	}
-	for _, r := range decisions {
-		if err := c.clearDecision(ctx, id, r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // DiscardTree removes a directory that no name leads to, and all under it.

@@ -154,12 +154,24 @@ func (r *renaming) fits() error {
 }
 
 // clear makes the directory that is to be replaced dead, as Rmdir does: if this
-// process ends now, its name is taken away by whoever meets it.
+// process ends now, its name is taken away by whoever meets it. What has become
+// of the place to move from meanwhile shows later: if that ends the rename, the
+// empty directory is gone all the same.
 func (r *renaming) clear(ctx context.Context) error {
 	if r.over == nil || r.over.Kind != KindDir {
 		return nil
 	}
-	return r.c.DiscardDir(ctx, r.over.Inode)
+	marked, mv, err := r.c.markRemoval(ctx, r.to, r.dst, r.over.Inode)
+	if err != nil {
+		return err
+	}
+	dead, err := r.c.removeMarked(ctx, r.over.Inode, mv)
+	if err == nil && !dead {
+		err = r.c.settle(ctx, r.to, marked, mv)
+		err = errors.Join(err, ErrConflict)
+	}
+	r.dst = marked
+	return err
 }
 
 // within renames in one directory.

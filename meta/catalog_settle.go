@@ -80,9 +80,13 @@ func (c *Catalog) underWay(ctx context.Context, from Place) (Record, *move, erro
 	return recs[0], mv, err
 }
 
-// settle ends the move that r, the record of from, tells of. The decision
+// settle ends the move or the removal that r, the record of from, tells of. The decision
 // stays, for the mover to see it.
 func (c *Catalog) settle(ctx context.Context, from Place, r Record, mv *move) error {
+	if mv.removal() {
+		_, _, err := c.endRemoval(ctx, from, r, mv)
+		return err
+	}
 	d, err := c.decide(ctx, r, mv)
 	if err == nil {
 		_, err = c.leave(ctx, from, r, mv, d.outcome)

@@ -21,15 +21,24 @@ func newTx() (tx txID) {
 // field names the decision about tx in the slot of the target's directory.
 func (tx txID) field() string { return txPrefix + hex.EncodeToString(tx[:]) }
 
-// move says where an entry is being moved to.
+// move says where an entry is being moved to, or that the directory it stands
+// for is being removed: to is no place then.
 type move struct {
-	to      Place
-	tx      txID
-	version uint64 // of the entry it replaces; 0: the name is free
+	to Place
+	tx txID
+	// version is that of the entry it replaces; 0: the name is free. Of a
+	// removal it is that of the directory's own record.
+	version uint64
 }
+
+// removal reports whether the directory is to be removed.
+func (mv *move) removal() bool { return mv.to == Place{} }
 
 func decodeMove(m *metapb.Move) (*move, error) {
 	mv := &move{to: Place{InodeID(m.Dir), string(m.Name)}, version: m.Version}
+	if mv.removal() && mv.version != 0 {
+		return mv, nil
+	}
 	if err := CheckName(mv.to.Name); err != nil {
 		return nil, fmt.Errorf("moved to a place that cannot be: %w", err)
 	}

@@ -65,6 +65,7 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"LostAnswer":   testLostAnswer,
 		"ReferSlips":   testReferSlips,
 		"RmdirCrash":   testRmdirCrash,
+		"LateRmdir":    testLateRmdir,
 		"Leftovers":    testLeftovers,
 	} {
 		t.Run(name, func(t *testing.T) {

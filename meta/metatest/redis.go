@@ -45,9 +45,6 @@ func startRedis(t testing.TB, name, dir string, args func(port string) []string)
 	return r
 }
 
-// Addr returns the server's host:port.
-func (r *Redis) Addr() string { return r.addr }
-
 // URL returns the store's URL with a prefix.
 func (r *Redis) URL(prefix string) string { return fmt.Sprintf("redis://%s/0/%s", r.addr, prefix) }
 

@@ -170,7 +170,10 @@ func testRmdirDead(t *testing.T, c *meta.Catalog) {
 			_, err := c.Mkdir(t.Context(), meta.RootDir, name, meta.Attrs{Mode: 0o755})
 			return err
 		},
-		"rmdir": func(name string) error { return rmdir(t, c, meta.RootDir, name) },
+		"rmdir": func(name string) error {
+			require.ErrorIs(t, rmdir(t, c, meta.RootDir, name), meta.ErrNotFound)
+			return nil
+		},
 		"rename from": func(name string) error {
 			_, err := c.Rename(t.Context(), meta.Place{Dir: meta.RootDir, Name: name}, meta.Place{Dir: meta.RootDir, Name: "x"}, meta.RenameOptions{})
 			require.ErrorIs(t, err, meta.ErrNotFound)

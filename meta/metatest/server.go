@@ -27,6 +27,9 @@ type server struct {
 	gone chan struct{} // closed when cmd has ended
 }
 
+// Addr returns the server's host:port.
+func (s *server) Addr() string { return s.addr }
+
 // newServer returns a server that is not started, and logs into dir.
 func newServer(t testing.TB, name, pkg, dir string) *server {
 	return &server{t: t, name: name, pkg: pkg, log: filepath.Join(dir, "log")}

@@ -153,7 +153,8 @@ func (s *Store) spread(ctx context.Context, calls []*call) error {
 // send makes calls on one server in one round trip, or two when it does not
 // know a script yet. A read that a replica answers counts as none: one of a
 // Cluster sends the reader to its master, others are found out by a change
-// beside it that changes nothing.
+// beside it that changes nothing. So does a master that lacks the replicas it is
+// told to have (min-replicas-to-write): another may have taken its place.
 func (s *Store) send(ctx context.Context, cl *redis.Client, calls []*call, read bool) error {
 	var probe string
 	if read && s.target.form != cluster {
@@ -195,7 +196,7 @@ func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string
 		master = pipe.Del(ctx, probe)
 	}
 	_, err := pipe.Exec(ctx) // most times each command has its own, too
-	if master != nil && begins(master.Err(), "READONLY") {
+	if master != nil && begins(master.Err(), "READONLY", "NOREPLICAS") {
 		return errReplica
 	}
 	for i, c := range calls {

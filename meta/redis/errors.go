@@ -17,7 +17,7 @@ var (
 	// errNotNow: the store cannot be asked for the moment, and was not.
 	errNotNow = errors.New("not now")
 	// errReplica: the server is no master, so that what it has may be old.
-	errReplica = errors.New("the server is a read-only replica")
+	errReplica = errors.New("the server is a read-only replica, or has no replica that it must have")
 )
 
 // explain turns what the client answers into the words of meta. ctx is the

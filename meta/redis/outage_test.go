@@ -227,6 +227,23 @@ func TestReplica(t *testing.T) {
 	w.end(nil)
 }
 
+// TestWithoutReplicas: a master that must have replicas and has none may have
+// been deposed: it answers neither reads nor changes.
+func TestWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartRedis(t)
+	s := open(t, srv.URL("x"), redis.Options{Patience: 100 * time.Millisecond})
+	_, err := s.Apply(t.Context(), slot, nil, set("1"))
+	require.NoError(t, err)
+	require.NoError(t, s.Do(t.Context(), "CONFIG", "SET", "min-replicas-to-write", "1"))
+	_, err = s.Get(t.Context(), key)
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	_, err = s.Apply(t.Context(), slot, nil, set("2"))
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	require.NoError(t, s.Do(t.Context(), "CONFIG", "SET", "min-replicas-to-write", "0"))
+	readable(t, s, "1")
+}
+
 // TestFull: a server without room answers reads.
 func TestFull(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,94 @@
+package metatest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// EtcdCluster is an etcd of three members.
+type EtcdCluster struct{ Members []*Etcd }
+
+// StartEtcdCluster starts three processes. The test's end kills them.
+func StartEtcdCluster(t testing.TB) *EtcdCluster {
+	t.Helper()
+	c := &EtcdCluster{}
+	var peers, names []string
+	for i := range 3 {
+		peers = append(peers, "http://"+freeAddr(t))
+		names = append(names, fmt.Sprintf("m%d=%s", i, peers[i]))
+	}
+	for i, peer := range peers {
+		dir := t.TempDir()
+		e := &Etcd{server: newServer(t, "etcd", "etcd-server", dir), data: filepath.Join(dir, "data")}
+		e.addr = freeAddr(t)
+		client := "http://" + e.addr
+		e.args = []string{
+			"--data-dir", e.data, "--name", fmt.Sprint("m", i), "--log-level", "error",
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(names, ","),
+			"--heartbeat-interval", "50", "--election-timeout", "500",
+		}
+		c.Members = append(c.Members, e)
+	}
+	started := make(chan bool, len(peers)) // none of them listens before most are there
+	for _, e := range c.Members {
+		go func() { started <- e.start() }()
+	}
+	for range c.Members {
+		require.True(t, <-started, "etcd does not start: %s", c.Members[0].output())
+	}
+	for _, e := range c.Members {
+		t.Cleanup(e.Kill)
+	}
+	c.Leader(t)
+	return c
+}
+
+// Leader waits until there is a leader, and returns it.
+func (c *EtcdCluster) Leader(t testing.TB) *Etcd {
+	t.Helper()
+	var leader *Etcd
+	require.Eventually(t, func() bool {
+		for _, e := range c.Members {
+			if e.leads() {
+				leader = e
+			}
+		}
+		return leader != nil
+	}, soon, 20*time.Millisecond)
+	return leader
+}
+
+// leads reports whether a member answers, and says that it is the leader.
+func (e *Etcd) leads() bool {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Post("http://"+e.addr+"/v3/maintenance/status", "application/json", bytes.NewReader([]byte("{}")))
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	var says struct {
+		Leader string `json:"leader"`
+		Header struct {
+			Member string `json:"member_id"`
+		} `json:"header"`
+	}
+	return json.NewDecoder(r.Body).Decode(&says) == nil && says.Leader == says.Header.Member && says.Leader != ""
+}
+
+// URL returns the store's URL with a prefix.
+func (c *EtcdCluster) URL(prefix string) string {
+	var addrs []string
+	for _, e := range c.Members {
+		addrs = append(addrs, e.addr)
+	}
+	return fmt.Sprintf("etcd://%s/%s", strings.Join(addrs, ","), prefix)
+}

@@ -1,0 +1,129 @@
+package metatest
+
+import (
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// IsMaster reports whether a server says that it is one.
+func (r *Redis) IsMaster() bool { return strings.HasPrefix(r.Run("role"), "master") }
+
+// Follows reports whether a server is a replica that its master answers.
+func (r *Redis) Follows() bool {
+	role := r.Run("role")
+	return strings.HasPrefix(role, "slave") && strings.Contains(role, "connected")
+}
+
+// waited asks a master to wait until a replica has all that it has: WAIT is for
+// what was there when the connection's last command was done.
+func (r *Redis) waited() bool {
+	_, port, _ := net.SplitHostPort(r.addr)
+	cmd := exec.Command("redis-cli", "-p", port)
+	cmd.Stdin = strings.NewReader("ping\nwait 1 1000\n")
+	out, err := cmd.Output()
+	return err == nil && strings.TrimSpace(string(out)) == "PONG\n1"
+}
+
+// Now returns the server that is master now.
+func (s *RedisSentinel) Now(t testing.TB) *Redis {
+	t.Helper()
+	var now *Redis
+	require.Eventually(t, func() bool {
+		for _, r := range []*Redis{s.Master, s.Replica} {
+			if r.IsMaster() {
+				now = r
+			}
+		}
+		return now != nil
+	}, soon, 20*time.Millisecond)
+	return now
+}
+
+// Resume lets both servers go on.
+func (s *RedisSentinel) Resume() {
+	s.Master.Resume()
+	s.Replica.Resume()
+}
+
+// CaughtUp waits until the replica has all that the master has.
+func (s *RedisSentinel) CaughtUp(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.Now(t).waited() }, soon, 20*time.Millisecond)
+}
+
+// FailedOver waits until the one server that is left is the master, and all
+// Sentinels say so, and starts the other one again as its replica. If it came
+// back before, it would be a master for whoever asks a Sentinel that lags.
+func (s *RedisSentinel) FailedOver(t testing.TB) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.Now(t).addr)
+	require.NoError(t, err)
+	for _, r := range s.Sentinels {
+		require.Eventually(t, func() bool {
+			return strings.Contains(r.Run("sentinel", "get-master-addr-by-name", "main"), port)
+		}, soon, 20*time.Millisecond)
+	}
+	for _, r := range []*Redis{s.Master, s.Replica} {
+		if r.dead() {
+			r.Restart()
+			r.Run("replicaof", host, port)
+			require.Eventually(t, r.Follows, soon, 50*time.Millisecond)
+		}
+	}
+}
+
+// dead reports whether the server was killed.
+func (s *server) dead() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// CaughtUp waits until each master has a replica that has all that it has.
+func (c *RedisCluster) CaughtUp(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		masters := 0
+		for _, r := range c.Servers {
+			if !r.dead() && r.IsMaster() {
+				masters++
+				if !r.waited() {
+					return false
+				}
+			}
+		}
+		return masters == 3
+	}, soon, 50*time.Millisecond)
+}
+
+// FailedOver waits until three masters are there again.
+func (c *RedisCluster) FailedOver(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		masters := 0
+		for _, r := range c.Servers {
+			if !r.dead() && r.IsMaster() && strings.Contains(r.Run("cluster", "info"), "cluster_state:ok") {
+				masters++
+			}
+		}
+		return masters == 3
+	}, soon, 50*time.Millisecond)
+}
+
+// Masters returns the servers that are masters now.
+func (c *RedisCluster) Masters() (out []*Redis) {
+	for _, r := range c.Servers {
+		if !r.dead() && r.IsMaster() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
