@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 )
@@ -78,3 +79,19 @@ func (b Bitmap) Or(o Bitmap) {
 		b.bits[i] |= x
 	}
 }
+
+// word returns the blocks [64*i, 64*i+64) as bits, those beyond the end absent.
+func (b Bitmap) word(i int) uint64 {
+	at := 8 * i
+	if at+8 <= len(b.bits) {
+		return binary.LittleEndian.Uint64(b.bits[at:])
+	}
+	var w uint64
+	for k := len(b.bits) - 1; k >= at; k-- {
+		w = w<<8 | uint64(b.bits[k])
+	}
+	return w
+}
+
+// words returns how many words there are.
+func (b Bitmap) words() int { return (b.n + 63) / 64 }

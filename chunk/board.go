@@ -14,6 +14,8 @@ type board struct {
 	o      Object
 	limits Limits
 	rng    *rand.Rand
+	self   NodeID
+	zone   string
 
 	have    Bitmap
 	left    int   // absent blocks
@@ -29,9 +31,22 @@ type board struct {
 	whole    bool  // all of it is fetched
 	held     bool  // nothing unasked for now
 
-	took typicals
-	low  int     // every block below is here or in flight
-	perm []int32 // blocks that may be absent, in random order; made when needed
+	tally   *tally
+	since   map[int]time.Time // when a demanded block was first looked for
+	later   map[int]later     // blocks that a peer is sending to somebody else
+	epoch   uint64            // grows when a peer that had nothing wanted may have some
+	took    typicals
+	low     int    // every block below is here or in flight
+	crowded bool   // others fetch the object too
+	perPeer int    // then: unasked blocks of one peer at once
+	starved bool   // the last plan would have asked for more
+	full    Bitmap // every block; made when needed
+}
+
+// later is a peer that is not asked for a block for a moment.
+type later struct {
+	peer  *peer
+	until time.Time
 }
 
 // flight is one block asked of one peer.
@@ -55,6 +70,10 @@ func newBoard(o Object, have Bitmap, l Limits, rng *rand.Rand) *board {
 		have: have, left: o.Blocks() - have.Count(),
 		busy:    NewBitmap(o.Blocks()),
 		damaged: map[int]bool{},
+		tally:   newTally(o.Blocks()),
+		later:   map[int]later{},
+		since:   map[int]time.Time{},
+		epoch:   1,
 	}
 }
 
@@ -64,9 +83,7 @@ func (b *board) demand(block int) {
 		b.have.Clear(block)
 		b.left++
 		b.low = min(b.low, block)
-		if b.perm != nil {
-			b.perm = append(b.perm, int32(block))
-		}
+		b.epoch++
 	}
 	if !slices.Contains(b.queue, block) {
 		b.queue = append(b.queue, block)
@@ -88,6 +105,7 @@ func (b *board) forgo(block int) (unwanted []*flight) {
 func (b *board) unqueue(block int) {
 	if i := slices.Index(b.queue, block); i >= 0 {
 		b.queue = slices.Delete(b.queue, i, i+1)
+		delete(b.since, block)
 	}
 }
 
@@ -116,12 +134,14 @@ func (b *board) end(f *flight, ok bool) {
 		b.spec -= f.n
 	}
 	b.low = min(b.low, f.block)
+	b.epoch++
 }
 
 // arrived notes that the block is here, and returns the flights that are now
 // for nothing.
 func (b *board) arrived(block int) (losers []*flight) {
 	b.unqueue(block)
+	delete(b.later, block)
 	if !b.have.Has(block) {
 		b.have.Set(block)
 		b.left--
@@ -133,6 +153,7 @@ func (b *board) arrived(block int) (losers []*flight) {
 func (b *board) passed(block int) (losers []*flight) {
 	b.unqueue(block)
 	b.low = min(b.low, block)
+	b.epoch++
 	return b.others(block)
 }
 
@@ -197,6 +218,7 @@ func (b *board) undamage() {
 	if len(b.damaged) > 0 {
 		clear(b.damaged)
 		b.low = 0
+		b.epoch++
 	}
 }
 
@@ -220,4 +242,13 @@ func (b *board) crowd() bool {
 		}
 	}
 	return false
+}
+
+// all returns the map of a peer that has everything.
+func (b *board) all() Bitmap {
+	if b.full.Len() == 0 {
+		b.full = NewBitmap(b.o.Blocks())
+		b.full.Fill()
+	}
+	return b.full
 }

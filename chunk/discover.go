@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -58,35 +57,14 @@ func (s *swarm) discover(now time.Time) {
 	}
 	d.needed = now
 	s.askZeros(now)
-	if !d.locating && !now.Before(d.locateAt) && now.Sub(d.locatedAt) >= s.relocate(now) {
+	if !d.locating && !now.Before(d.locateAt) && now.Sub(d.locatedAt) >= s.board.relocate(s.e.gate) {
 		s.locate()
 	}
 	for _, p := range s.board.peers {
-		if !p.following && p.out == nil && !now.Before(p.followAt) && (!p.news || p.lack > 0) {
+		if p.followable(now) {
 			s.follow(p)
 		}
 	}
-}
-
-// relocate returns how long after the registry's last answer it is asked
-// again: soon when a block has no holder, or no peer can be asked.
-func (s *swarm) relocate(now time.Time) time.Duration {
-	b := s.board
-	every := s.e.cfg.Limits.Relocate
-	soon := min(time.Second, every)
-	usable := false
-	for _, p := range b.peers {
-		usable = usable || p.out == nil && !s.e.gate.failing(p.st)
-	}
-	if !usable {
-		return soon
-	}
-	for _, block := range b.queue {
-		if !b.busy.Has(block) && !slices.ContainsFunc(b.peers, func(p *peer) bool { return p.holds(block, false) }) {
-			return soon
-		}
-	}
-	return every
 }
 
 func (s *swarm) locate() {
@@ -112,80 +90,7 @@ func (s *swarm) located(ps []Provider, err error, now time.Time) {
 	}
 	d.locateErr, d.misses, d.locateAt = nil, 0, time.Time{}
 	d.locatedAt = now
-	s.merge(ps, now)
-}
-
-// merge takes over what the registry says. Peers that are known and answer
-// stay, whatever it says: a record that is gone stops new choices only.
-func (s *swarm) merge(ps []Provider, now time.Time) {
-	b := s.board
-	for _, p := range b.peers {
-		p.listed = false
-	}
-	var fresh []Provider
-	for _, q := range ps {
-		if q.Node == s.e.cfg.Self {
-			continue
-		}
-		i := slices.IndexFunc(b.peers, func(p *peer) bool { return p.Node == q.Node })
-		switch {
-		case i < 0:
-			fresh = append(fresh, q)
-		case b.peers[i].Incarnation != q.Incarnation:
-			b.peers[i].unfollow()
-			b.peers = slices.Delete(b.peers, i, i+1) // another run: nothing known of it holds
-			fresh = append(fresh, q)
-		default:
-			p := b.peers[i]
-			p.listed, p.Peer = true, q.Peer
-			p.keeper = p.keeper || q.Keeper
-		}
-	}
-	b.peers = slices.DeleteFunc(b.peers, func(p *peer) bool {
-		gone := !p.listed && s.e.gate.failing(p.st)
-		if gone {
-			p.unfollow()
-		}
-		return gone
-	})
-	for _, q := range choose(fresh, s.e.cfg.Zone, b.rng, s.e.cfg.Limits.Peers-len(b.peers)) {
-		b.peers = append(b.peers, &peer{
-			Peer: q.Peer, st: s.e.gate.standing(q.Peer), listed: true,
-			keeper: q.Keeper, hint: q.Complete || q.Keeper, unfollow: func() {},
-		})
-	}
-}
-
-// choose takes n of the providers at random, those of the zone with twice the
-// chance, and a keeper among them if there is one.
-func choose(ps []Provider, zone string, rng *rand.Rand, n int) []Provider {
-	if n <= 0 {
-		return nil
-	}
-	order := make(map[NodeID]float64, len(ps))
-	for _, p := range ps {
-		order[p.Node] = rng.Float64()
-		if zone != "" && p.Zone == zone {
-			order[p.Node] /= 2
-		}
-	}
-	slices.SortStableFunc(ps, func(a, b Provider) int {
-		switch {
-		case order[a.Node] < order[b.Node]:
-			return -1
-		case order[a.Node] > order[b.Node]:
-			return 1
-		}
-		return 0
-	})
-	if len(ps) <= n {
-		return ps
-	}
-	keeper := func(p Provider) bool { return p.Keeper }
-	if i := slices.IndexFunc(ps, keeper); i >= n {
-		ps[n-1] = ps[i]
-	}
-	return ps[:n]
+	s.board.merge(ps, s.e.gate)
 }
 
 // errNews ends following a peer whose news makes no sense.
@@ -232,23 +137,15 @@ func (s *swarm) heard(p *peer, a Availability, now time.Time, end *error) (more 
 		return false
 	}
 	s.e.gate.with(p.st, func() { p.st.answer(now) })
-	return p.lack > 0
+	s.board.introduce(a.Peers, s.e.gate)
+	return true
 }
 
 // followed notes that following a peer ended.
 func (s *swarm) followed(p *peer, err error, stopped bool, now time.Time) {
-	p.following = false
 	s.disc.following--
-	if stopped || err == nil && p.news {
-		p.followAt = now.Add(firstBackoff)
-		return
-	}
-	if err != nil {
+	if err != nil && !stopped {
 		p.lastErr = fmt.Errorf("follow: %w", err)
 	}
-	if errors.Is(err, ErrNotHeld) {
-		p.nothing()
-	}
-	p.followAt = now.Add(backoff(p.followed))
-	p.followed++
+	p.ended(err, stopped, now)
 }

@@ -52,21 +52,60 @@ func (s *swarm) failed(f *flight, err error, now time.Time) {
 		}
 		return
 	}
+	switch s.board.blame(f, err, now, g) {
+	case asIs:
+		return
+	case damage:
+		s.damaged(f.block, err)
+	case demoted:
+		s.e.counts.demoted.Add(1)
+	case stranger:
+		s.disc.hurry()
+	}
+	s.e.counts.failures.Add(1)
+	s.e.log.Debug("fetching a block failed", "object", s.o.ID.Short(), "block", f.block, "peer", p.label(), "err", err)
+}
+
+// verdict is what follows from a failed flight beyond the peer's standing.
+type verdict int
+
+const (
+	failure  verdict = iota
+	asIs             // no failure: the peer does not have the block, or no time for it
+	damage           // two contents were seen
+	demoted          // it lied
+	stranger         // it is another node by now
+)
+
+// blame notes what a failed flight says of its peer.
+func (b *board) blame(f *flight, err error, now time.Time, g *gate) verdict {
+	p := f.peer
+	var busy *Busy
+	if errors.As(err, &busy) {
+		if busy.Sending {
+			b.later[f.block] = later{p, now.Add(busy.Retry)}
+			p.tally.send(f.block, 1)
+		} else {
+			g.with(p.st, func() { p.st.busy = now.Add(busy.Retry) })
+		}
+		g.with(p.st, func() { p.st.answer(now) })
+		return asIs
+	}
 	p.lastErr = err
 	switch {
 	case errors.Is(err, ErrNotHeld):
 		p.lacks(f.block)
 		g.with(p.st, func() { p.st.answer(now) })
-		return
+		return asIs
 	case errors.Is(err, ErrSourceChanged):
 		p.out, p.outAt = err, now
 		g.with(p.st, func() { p.st.answer(now) })
 	case errors.Is(err, ErrDamaged):
-		s.damaged(f.block, err)
-	case errors.Is(err, errDisowned):
+		return damage
+	case errors.Is(err, ErrDisowned):
 		p.out, p.outAt = err, now
-		s.e.counts.demoted.Add(1)
 		g.with(p.st, func() { p.st.lied(now, err) })
+		return demoted
 	case errors.Is(err, context.DeadlineExceeded):
 		g.with(p.st, func() {
 			p.st.timeouts++
@@ -74,13 +113,12 @@ func (s *swarm) failed(f *flight, err error, now time.Time) {
 		})
 	case errors.Is(err, ErrWrongNode):
 		p.out, p.outAt = err, now
-		s.disc.hurry()
 		g.with(p.st, func() { p.st.fail(now, err, true) })
+		return stranger
 	default:
 		g.with(p.st, func() { p.st.fail(now, err, !errors.Is(err, ErrCorrupt)) })
 	}
-	s.e.counts.failures.Add(1)
-	s.e.log.Debug("fetching a block failed", "object", s.o.ID.Short(), "block", f.block, "peer", p.label(), "err", err)
+	return failure
 }
 
 // errLate is why a peer whose block another one brought is given a rest.

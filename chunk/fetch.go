@@ -19,8 +19,8 @@ type result struct {
 	stored bool // storing was tried and worked
 }
 
-// errDisowned: the bytes are not what a keeper says the block is.
-var errDisowned = errors.New("a keeper declares another checksum")
+// ErrDisowned: the bytes are not what a keeper says the block is.
+var ErrDisowned = errors.New("a keeper declares another checksum")
 
 // launch starts a flight that the policy decided on.
 func (s *swarm) launch(f *flight) {

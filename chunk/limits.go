@@ -48,18 +48,20 @@ type Limits struct {
 
 // Fixed amounts of the policy.
 const (
-	demandExtra  = 2                // flights a peer gets beyond its share for demanded blocks
-	firstBackoff = time.Second      // after a peer's first failure; doubles
-	maxBackoff   = 30 * time.Second // the longest of them
-	lieBackoff   = 10 * time.Minute // after bytes that a keeper disowned
-	firstTimeout = 2 * time.Minute  // of one fetch; doubles each time it runs out
-	maxTimeout   = 10 * time.Minute
-	slowBlock    = time.Second            // a block that takes longer than this came over a slow link
-	askTimeout   = 4 * time.Second        // of one question to the registry or a keeper
-	againWithin  = 250 * time.Millisecond // after a failed read, the next one is the same one again
-	secondChance = 3 * firstBackoff / 2   // which waits so long: a peer is probed once
-	activeTick   = 100 * time.Millisecond
-	idleTick     = time.Second
+	demandExtra   = 2                // flights a peer gets beyond its share for demanded blocks
+	firstBackoff  = time.Second      // after a peer's first failure; doubles
+	maxBackoff    = 30 * time.Second // the longest of them
+	lieBackoff    = 10 * time.Minute // after bytes that a keeper disowned
+	firstTimeout  = 2 * time.Minute  // of one fetch; doubles each time it runs out
+	maxTimeout    = 10 * time.Minute
+	slowBlock     = time.Second            // a block that takes longer than this came over a slow link
+	askTimeout    = 4 * time.Second        // of one question to the registry or a keeper
+	againWithin   = 250 * time.Millisecond // after a failed read, the next one is the same one again
+	secondChance  = 3 * firstBackoff / 2   // which waits so long: a peer is probed once
+	leastPatience = 200 * time.Millisecond // for a demanded block that a source sends to somebody else
+	mostPatience  = 4 * time.Second
+	activeTick    = 100 * time.Millisecond
+	idleTick      = time.Second
 )
 
 func (l Limits) withDefaults() Limits {

@@ -1,18 +1,24 @@
 package chunk
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // peer is another node as one object sees it.
 type peer struct {
 	Peer
 	st     *standing
+	tally  *tally // of the object's peers
 	keeper bool
-	hint   bool   // the registry says it has all of it
-	news   bool   // have is what it said itself
-	have   Bitmap // once news came
-	lack   int    // blocks not in it
-	none   bool   // it said that it has nothing of the object
-	out    error  // why it is not asked again for this object
+	hint   bool    // the registry says it has all of it
+	news   bool    // have is what it said itself
+	have   Bitmap  // once news came
+	lack   int     // blocks not in it
+	none   bool    // it said that it has nothing of the object
+	sent   []uint8 // how often it began to send each block, as far as it said; nil: never said
+	dry    uint64  // the board's epoch when it had nothing that is wanted
+	out    error   // why it is not asked again for this object
 	outAt  time.Time
 
 	listed    bool // by the registry, the last time it was asked
@@ -56,8 +62,10 @@ func (p *peer) heard(a Availability, blocks int) bool {
 		if a.Have.Len() != blocks {
 			return false
 		}
+		p.forget()
 		p.have, p.news = a.Have, true
 		p.lack = blocks - a.Have.Count()
+		p.tally.add(p.have, 1)
 	} else if !p.news {
 		return false
 	}
@@ -68,8 +76,22 @@ func (p *peer) heard(a Availability, blocks int) bool {
 		if !p.have.Has(b) {
 			p.have.Set(b)
 			p.lack--
+			p.tally.one(b, 1)
 		}
 	}
+	for _, b := range a.Sent {
+		if b < 0 || b >= blocks {
+			return false
+		}
+		if p.sent == nil {
+			p.sent = make([]uint8, blocks)
+		}
+		if p.sent[b] < math.MaxUint8 {
+			p.sent[b]++
+			p.tally.send(b, 1)
+		}
+	}
+	p.dry = 0
 	p.keeper = p.keeper || a.Keeper
 	p.none = false
 	p.followed = 0
@@ -79,7 +101,19 @@ func (p *peer) heard(a Availability, blocks int) bool {
 // nothing notes that the peer has none of the object, whatever it or the
 // registry said before.
 func (p *peer) nothing() {
+	p.forget()
 	p.none, p.hint, p.news = true, false, false
+}
+
+// forget takes what the peer said out of the tally.
+func (p *peer) forget() {
+	if p.news {
+		p.tally.add(p.have, -1)
+	}
+	for b, n := range p.sent {
+		p.tally.send(b, -int(n))
+	}
+	p.have, p.news, p.sent = Bitmap{}, false, nil
 }
 
 // lacks notes that the peer does not have the block after all.
@@ -88,5 +122,6 @@ func (p *peer) lacks(block int) {
 	if p.news && p.have.Has(block) {
 		p.have.Clear(block)
 		p.lack++
+		p.tally.one(block, -1)
 	}
 }

@@ -13,11 +13,12 @@ func (b *board) pick(block int, speculative, other bool, now time.Time) (best *p
 	rate := b.fastest()
 	var cost float64
 	ties := 0
+	soon := !speculative && !other && b.soonElsewhere(block, now)
 	for _, p := range b.peers {
 		if !p.holds(block, speculative) || !p.st.usable(now) || other && b.asked(p, block) {
 			continue
 		}
-		if !p.st.room(speculative) {
+		if !p.st.room(speculative) || !p.st.free(now) || b.isLater(block, p, now) || soon && !p.partial() {
 			crowded = true
 			continue
 		}
@@ -35,6 +36,45 @@ func (b *board) pick(block int, speculative, other bool, now time.Time) (best *p
 		best = b.lastResort(block, now)
 	}
 	return best, crowded
+}
+
+// soonElsewhere reports whether a demanded block is on its way from a source to
+// somebody who can be asked for it soon. In a crowd that is waited for, within
+// reason: when many read in order, the source would send what all of them want
+// first again and again, and nothing else.
+func (b *board) soonElsewhere(block int, now time.Time) bool {
+	if !b.crowded {
+		return false
+	}
+	since, ok := b.since[block]
+	if !ok {
+		b.since[block], since = now, now
+	}
+	patience := min(max(4*b.took.median(), leastPatience), mostPatience)
+	return b.tally.sent[block] > 0 && now.Sub(since) < patience
+}
+
+// freest returns the peer to ask for one more unasked block: of those that may
+// have something wanted, the one that will be done soonest.
+func (b *board) freest(now time.Time) (best *peer) {
+	rate := b.fastest()
+	var cost float64
+	ties := 0
+	for _, p := range b.peers {
+		if p.dry == b.epoch || !p.news && !(p.hint && p.followed > 0) || !b.spare(p, now) {
+			continue
+		}
+		c := p.cost(rate)
+		switch {
+		case best == nil || c < cost:
+			best, cost, ties = p, c, 1
+		case c == cost:
+			if ties++; b.rng.IntN(ties) == 0 {
+				best = p
+			}
+		}
+	}
+	return best
 }
 
 // cost estimates when one more block from the peer would be here. A peer
@@ -82,4 +122,20 @@ func (b *board) lastResort(block int, now time.Time) *peer {
 
 func (b *board) asked(p *peer, block int) bool {
 	return slices.ContainsFunc(b.flights, func(f *flight) bool { return f.peer == p && f.block == block })
+}
+
+// wakeAt returns when a peer that had no time for a request may have some; zero
+// if nobody said so.
+func (b *board) wakeAt(now time.Time) (at time.Time) {
+	for _, p := range b.peers {
+		if t := p.st.busy; t.After(now) && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	for _, block := range b.queue {
+		if l, ok := b.later[block]; ok && l.until.After(now) && (at.IsZero() || l.until.Before(at)) {
+			at = l.until
+		}
+	}
+	return at
 }

@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -16,25 +17,48 @@ const maxScan = 256
 // board already and have their place at the gate. Late blocks come first, then
 // what is demanded, then what lies on the readers' way, then the rest.
 func (b *board) plan(now time.Time, in intake) []*flight {
+	b.starved = false
+	b.look()
 	out := b.planLate(now, in, nil)
 	out = b.planDemand(now, in, out)
 	if b.held || b.left == 0 || !b.hungry() {
 		return out
 	}
 	if !b.roomy(now) {
+		b.starved = true
 		in.wait(true)
 		return out
 	}
-	out = b.planWindow(now, in, out)
+	if !b.crowded || !b.whole {
+		out = b.planWindow(now, in, out)
+	}
 	if b.whole {
 		out = b.planRest(now, in, out)
 	}
 	return out
 }
 
+// look sees how many others fetch the object now. Among them, a node asks each
+// peer for little at a time, so that many peers give it something and none of
+// them spends its time on it alone.
+func (b *board) look() {
+	n := 0
+	b.crowded = false
+	for _, p := range b.peers {
+		if p.out == nil && p.st.strikes == 0 {
+			n++
+			b.crowded = b.crowded || p.news && p.lack > 0
+		}
+	}
+	b.perPeer = max(1, 6/max(n, 1))
+}
+
 // planLate asks other peers for blocks that take too long.
 func (b *board) planLate(now time.Time, in intake, out []*flight) []*flight {
 	late := max(b.limits.HedgeAfter, 4*b.took.median())
+	if !slices.ContainsFunc(b.flights, func(f *flight) bool { return now.Sub(f.started) >= late }) {
+		return out
+	}
 	hedges := 0
 	for _, f := range b.flights {
 		if f.hedge {
@@ -76,6 +100,7 @@ func (b *board) planDemand(now time.Time, in intake, out []*flight) []*flight {
 		}
 		p, crowded := b.pick(block, false, false, now)
 		if p == nil {
+			b.starved = true
 			if crowded {
 				in.wait(false)
 			}
@@ -112,16 +137,14 @@ func (b *board) planWindow(now time.Time, in intake, out []*flight) []*flight {
 	return out
 }
 
-// planRest asks for whatever is left.
+// planRest asks for whatever is left: in order from a lone provider, which is
+// kinder to its disk; spread in a crowd.
 func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
-	crowd := b.crowd()
+	if b.crowd() {
+		return b.planSpread(now, in, out)
+	}
 	for b.roomy(now) {
-		var block int
-		if crowd {
-			block = b.rarest(now)
-		} else {
-			block = b.lowest(now)
-		}
+		block := b.lowest(now)
 		if block < 0 {
 			return out
 		}
@@ -135,6 +158,30 @@ func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
 	}
 	in.wait(true)
 	return out
+}
+
+// planSpread asks each peer, the one that will be done soonest first, for the
+// rarest of what it has.
+func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
+	for {
+		p := b.freest(now)
+		if p == nil {
+			b.starved = true
+			in.wait(true)
+			return out
+		}
+		block := b.rarest(p, now)
+		if block < 0 {
+			p.dry = b.epoch
+			continue
+		}
+		n := b.o.Block(block).Len
+		if !b.whole && b.spec+n > speculation(b.o, b.distinct) || !in.open(n, true) {
+			return out
+		}
+		in.take(p.st, n, true)
+		out = append(out, b.start(block, p, true, false, now))
+	}
 }
 
 // speculate asks for a block that nobody waits for; more says whether another
@@ -182,49 +229,61 @@ func (b *board) lowest(now time.Time) int {
 	return -1
 }
 
-// rarest returns, of a random few hundred absent blocks, the one that the
-// fewest peers have and one with room has; the first of equals, which is as
-// random as their order; -1 if there is none.
-func (b *board) rarest(now time.Time) int {
-	if b.perm == nil {
-		b.shuffle()
+// rarest returns the absent block of the peer that is hardest to get
+// elsewhere, -1 if it has none; of equals any one. A few hundred are looked at,
+// from a random place on.
+func (b *board) rarest(p *peer, now time.Time) int {
+	have, whole := p.have, p.lack == 0
+	if !p.news { // the registry says that it has all
+		have, whole = b.all(), true
 	}
+	words := have.words()
 	best, least := -1, math.MaxInt
-	if len(b.perm) == 0 {
-		return best
-	}
-	at := b.rng.IntN(len(b.perm))
-	for seen := 0; seen < maxScan && seen < len(b.perm); {
-		if at >= len(b.perm) {
+	dice := b.rng.Uint32()
+	turn := int(dice >> 26) // where in a word to begin
+	at := int(dice&(1<<26-1)) % words
+	seen := 0
+	for range words {
+		x := have.word(at) &^ b.have.word(at) &^ b.busy.word(at)
+		x = bits.RotateLeft64(x, -turn)
+		for ; x != 0; x &= x - 1 {
+			block := 64*at + (bits.TrailingZeros64(x)+turn)&63
+			rank := b.rank(block, whole)
+			if rank >= least || len(b.damaged) > 0 && b.damaged[block] || b.isLater(block, p, now) {
+				continue
+			}
+			best, least = block, rank
+		}
+		if seen += 64; best >= 0 && seen >= maxScan {
+			break
+		}
+		if at++; at == words {
 			at = 0
-		}
-		block := int(b.perm[at])
-		if b.have.Has(block) {
-			last := len(b.perm) - 1
-			b.perm[at] = b.perm[last]
-			b.perm = b.perm[:last]
-			continue
-		}
-		seen++
-		at++
-		if !b.absent(block) {
-			continue
-		}
-		if c := b.copies(block, now); c > 0 && c < least {
-			best, least = block, c
 		}
 	}
 	return best
 }
 
-func (b *board) shuffle() {
-	b.perm = make([]int32, 0, b.left)
-	for i := range b.o.Blocks() {
-		if !b.have.Has(i) {
-			b.perm = append(b.perm, int32(i))
-		}
+// rank orders blocks by how soon they should be asked of a peer, lowest first.
+// From one that has everything, those it sent least: what it sends twice is
+// time that something new is not sent in. From others, those that the fewest
+// have.
+func (b *board) rank(block int, whole bool) int {
+	copies, sent := int(b.tally.copies[block]), int(b.tally.sent[block])
+	if whole {
+		return sent<<8 + min(copies, 255)
 	}
-	b.rng.Shuffle(len(b.perm), func(i, j int) { b.perm[i], b.perm[j] = b.perm[j], b.perm[i] })
+	return copies<<8 + min(sent, 255)
+}
+
+// isLater reports whether the peer said just now that it sends the block to
+// somebody else.
+func (b *board) isLater(block int, p *peer, now time.Time) bool {
+	if len(b.later) == 0 {
+		return false
+	}
+	l, ok := b.later[block]
+	return ok && l.peer == p && now.Before(l.until)
 }
 
 // copies returns how many peers have the block; 0 if none with room has.
@@ -233,7 +292,7 @@ func (b *board) copies(block int, now time.Time) int {
 	for _, p := range b.peers {
 		if p.holds(block, true) {
 			n++
-			room = room || p.st.usable(now) && p.st.room(true)
+			room = room || b.spare(p, now)
 		}
 	}
 	if !room {
@@ -244,7 +303,10 @@ func (b *board) copies(block int, now time.Time) int {
 
 // roomy reports whether any peer can be asked for one more unasked block.
 func (b *board) roomy(now time.Time) bool {
-	return slices.ContainsFunc(b.peers, func(p *peer) bool {
-		return p.out == nil && p.st.usable(now) && p.st.room(true)
-	})
+	return slices.ContainsFunc(b.peers, func(p *peer) bool { return b.spare(p, now) })
+}
+
+// spare reports whether the peer can be asked for one more unasked block.
+func (b *board) spare(p *peer, now time.Time) bool {
+	return p.out == nil && p.st.usable(now) && p.st.free(now) && p.st.room(true) && (!b.crowded || p.st.flights < b.perPeer)
 }

@@ -179,7 +179,9 @@ type Availability struct {
 	Full   bool
 	Have   Bitmap // when Full
 	Added  []int  // when not
+	Sent   []int  // blocks that the peer began to send to others, as often as it did
 	Keeper bool   // the peer answers for the object's checksums
+	Peers  []Peer // others that fetch the object, as far as the peer says
 }
 
 // Scout asks peers what they hold.

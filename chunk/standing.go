@@ -19,6 +19,7 @@ type standing struct {
 
 	strikes  int       // failures in a row
 	until    time.Time // nothing is asked before
+	busy     time.Time // the same: it had enough to send, and is not to blame
 	failedAt time.Time
 	banned   time.Time // nothing at all before: it lied
 	answered time.Time // when anything last came from it
@@ -34,6 +35,9 @@ type standing struct {
 func (st *standing) usable(now time.Time) bool {
 	return !now.Before(st.until) && !now.Before(st.banned)
 }
+
+// free reports whether the peer may have a place for one more request.
+func (st *standing) free(now time.Time) bool { return !now.Before(st.busy) }
 
 // probe reports whether the peer may be asked for want of any other: not more
 // often than once in a while, whatever its back-off.
@@ -128,8 +132,10 @@ func backoff(strikes int) time.Duration {
 
 // typicals remembers how long the last blocks took.
 type typicals struct {
-	ring [32]time.Duration
-	n    int
+	ring   [32]time.Duration
+	n      int
+	known  time.Duration
+	knownN int // how many there were when known was the median
 }
 
 func (t *typicals) add(d time.Duration) {
@@ -137,12 +143,14 @@ func (t *typicals) add(d time.Duration) {
 	t.n++
 }
 
+// median is worked out again at every eighth block, and of the first few.
 func (t *typicals) median() time.Duration {
-	n := min(t.n, len(t.ring))
-	if n == 0 {
-		return 0
+	if t.n == t.knownN || t.n > 8 && t.n-t.knownN < 8 {
+		return t.known
 	}
 	s := t.ring
+	n := min(t.n, len(s))
 	slices.Sort(s[:n])
-	return s[n/2]
+	t.known, t.knownN = s[n/2], t.n
+	return t.known
 }

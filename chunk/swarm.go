@@ -152,6 +152,7 @@ func (s *swarm) open() bool {
 		return false
 	}
 	s.board = newBoard(s.o, s.file.Have(), s.e.cfg.Limits, s.e.rng(s.o))
+	s.board.self, s.board.zone = s.e.cfg.Self, s.e.cfg.Zone
 	s.here.Store(s.board.bytes())
 	if s.file.Complete() {
 		s.complete.Store(true)
@@ -246,6 +247,9 @@ func (s *swarm) pause(now time.Time) time.Duration {
 	switch {
 	case s.complete.Load():
 	case len(s.waiters) > 0 || len(s.board.flights) > 0:
+		if at := s.board.wakeAt(now); !at.IsZero() {
+			return max(min(activeTick, at.Sub(now)), time.Millisecond)
+		}
 		return activeTick
 	case s.needed(now) || len(s.wants) > 0 || s.disc.following > 0:
 		return idleTick

@@ -78,7 +78,7 @@ func (c *checker) end(ctx context.Context, b Received) (sum uint32, bound bool, 
 	case c.keeper:
 		return c.sum, true, fmt.Errorf("block %d has sum %08x, and was bound to %08x: %w", c.block, sum, c.sum, ErrDamaged)
 	default:
-		return c.sum, true, fmt.Errorf("block %d has sum %08x, not %08x: %w", c.block, sum, c.sum, errDisowned)
+		return c.sum, true, fmt.Errorf("block %d has sum %08x, not %08x: %w", c.block, sum, c.sum, ErrDisowned)
 	}
 }
 

@@ -1,0 +1,212 @@
+package chunk
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// ErrBusy: the peer has enough to send, or sends that block to somebody else
+// just now. It lives and is not to be blamed; see Busy.
+var ErrBusy = errors.New("peer is busy")
+
+// Busy is the error of a peer that answered ErrBusy.
+type Busy struct {
+	// Retry is when asking again is worth while.
+	Retry time.Duration
+	// Sending says that the block goes to another node right now, which can
+	// be asked for it soon; other blocks may be had here.
+	Sending bool
+}
+
+// Error says which of the two it is.
+func (b *Busy) Error() string {
+	if b.Sending {
+		return fmt.Sprintf("%v: the block is being sent to another node, for %v", ErrBusy, b.Retry)
+	}
+	return fmt.Sprintf("%v for %v", ErrBusy, b.Retry)
+}
+
+// Unwrap makes it an ErrBusy.
+func (b *Busy) Unwrap() error { return ErrBusy }
+
+// Amounts of what a node sends.
+const (
+	leastUploads = 4  // at once, on the slowest link
+	mostUploads  = 16 // at once, on the fastest
+	uploadQueue  = 2  // requests that wait for their turn, so that the link never idles
+	demandQueue  = 8  // the same for blocks that somebody waits for
+	// uploadAhead is how much time's worth of blocks is sent at once: few at
+	// once means that the first of them is soon where it can be handed on.
+	uploadAhead = 40 * time.Millisecond
+	minRetry    = 5 * time.Millisecond
+	maxRetry    = 2 * time.Second
+)
+
+// Uploads decides which requests of other nodes are served when. A node that
+// sent to everybody at once would give each of them a trickle, and the first
+// block would be whole somewhere only when all of them are; so a few are served
+// at a time, a few wait, and the rest are told to ask elsewhere. While a block
+// goes to one node, the others are told so: they get it from there.
+//
+// It is plain code: requests in, decisions out, the time passed in. Not safe
+// for concurrent use; the zero value is ready.
+type Uploads struct {
+	sending []*Upload
+	waiting []*Upload // oldest first, demand before the rest
+	gap     time.Duration
+	ended   time.Time // when a send ended last while others went on
+	took    time.Duration
+}
+
+// Upload is one request, from when it is taken to when its bytes have left.
+type Upload struct {
+	Object ObjectID
+	Block  int
+	From   NodeID
+	Demand bool // somebody there waits for it
+	Whole  bool // all of the object is here: whoever is refused this block can ask for another
+
+	started time.Time // zero: it waits
+}
+
+// Sending reports whether it was its turn.
+func (u *Upload) Sending() bool { return !u.started.IsZero() }
+
+// Ask takes a request in, to be sent at once if r.Sending is true then, later
+// if not; a *Busy says that it was not taken.
+func (s *Uploads) Ask(r *Upload, now time.Time) error {
+	if other := s.same(r); other != nil && r.Whole {
+		return &Busy{Retry: s.retry(s.rest(other, now)), Sending: true}
+	}
+	switch {
+	case len(s.waiting) == 0 && s.room(now):
+		r.started = now
+		s.sending = append(s.sending, r)
+	case !r.Demand && len(s.waiting) < uploadQueue:
+		s.waiting = append(s.waiting, r)
+	case r.Demand && len(s.waiting) < demandQueue:
+		at := slices.IndexFunc(s.waiting, func(w *Upload) bool { return !w.Demand })
+		if at < 0 {
+			at = len(s.waiting)
+		}
+		s.waiting = slices.Insert(s.waiting, at, r)
+	default:
+		return &Busy{Retry: s.retry(s.gap * time.Duration(1+len(s.waiting)))}
+	}
+	return nil
+}
+
+// Waiting reports whether any request waits for its turn.
+func (s *Uploads) Waiting() bool { return len(s.waiting) > 0 }
+
+// Done notes that a request was served, failed, or that whoever waited has
+// gone. Those that are sent now are returned.
+func (s *Uploads) Done(r *Upload, now time.Time) (next []*Upload) {
+	if i := slices.Index(s.waiting, r); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return nil
+	}
+	i := slices.Index(s.sending, r)
+	if i < 0 {
+		return nil
+	}
+	s.sending = slices.Delete(s.sending, i, i+1)
+	s.measure(now.Sub(r.started), now)
+	return s.Next(now)
+}
+
+// Next returns those whose turn has come. Done asks it; it is worth asking now
+// and then while requests wait, since a send to a slow node stops counting.
+func (s *Uploads) Next(now time.Time) (next []*Upload) {
+	for len(s.waiting) > 0 && s.room(now) {
+		i := slices.IndexFunc(s.waiting, func(w *Upload) bool { return s.to(w.From) == 0 })
+		i = max(i, 0)
+		w := s.waiting[i]
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		w.started = now
+		s.sending = append(s.sending, w)
+		next = append(next, w)
+	}
+	return next
+}
+
+// to returns how many are being sent to a node.
+func (s *Uploads) to(node NodeID) (n int) {
+	for _, u := range s.sending {
+		if u.From == node {
+			n++
+		}
+	}
+	return n
+}
+
+// measure learns from a send that ended how long one takes, and how often one
+// ends while there is more to send: the time of a block on this link.
+func (s *Uploads) measure(took time.Duration, now time.Time) {
+	s.took = blend(s.took, took)
+	gap := took
+	if !s.ended.IsZero() {
+		gap = min(gap, now.Sub(s.ended))
+	}
+	s.gap = blend(s.gap, gap)
+	s.ended = now
+	if len(s.sending) == 0 && len(s.waiting) == 0 {
+		s.ended = time.Time{}
+	}
+}
+
+func blend(old, now time.Duration) time.Duration {
+	if old == 0 {
+		return now
+	}
+	return old + (now-old)/8
+}
+
+// room reports whether one more may be sent. What takes several times as long
+// as usual goes to a slow node and does not hold back the others.
+func (s *Uploads) room(now time.Time) bool {
+	n := 0
+	for _, u := range s.sending {
+		if s.took == 0 || now.Sub(u.started) < 4*s.took {
+			n++
+		}
+	}
+	return n < s.slots() && len(s.sending) < mostUploads
+}
+
+// slots returns how many are sent at once: more where blocks are quick, since
+// asking for the next would cost more than sending it.
+func (s *Uploads) slots() int {
+	if s.gap <= 0 {
+		return leastUploads
+	}
+	return min(leastUploads+int(uploadAhead/s.gap), mostUploads)
+}
+
+// same returns the request of another node for the same block that is being
+// sent, or waits to be.
+func (s *Uploads) same(r *Upload) *Upload {
+	for _, u := range s.sending {
+		if u.Block == r.Block && u.Object == r.Object && u.From != r.From {
+			return u
+		}
+	}
+	for _, u := range s.waiting {
+		if u.Block == r.Block && u.Object == r.Object && u.From != r.From {
+			return u
+		}
+	}
+	return nil
+}
+
+// rest estimates how long until the block has been sent.
+func (s *Uploads) rest(u *Upload, now time.Time) time.Duration {
+	if !u.Sending() {
+		return s.took + s.gap
+	}
+	return s.took - now.Sub(u.started)
+}
+
+func (s *Uploads) retry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }
