@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,7 +27,12 @@ type control struct {
 func (n *Node) serveControl(ctx context.Context) error {
 	s := grpc.NewServer(grpc.Creds(peerCredentials{}), grpc.MaxRecvMsgSize(16<<20))
 	nodepb.RegisterControlServer(s, &control{node: n})
-	stop := context.AfterFunc(ctx, s.Stop)
+	nodepb.RegisterEventsServer(s, &followers{node: n, ended: ctx.Done()})
+	stop := context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(followersBound, s.Stop)
+		defer late.Stop()
+		s.GracefulStop() // followers are told that this is the end
+	})
 	defer stop()
 	if err := s.Serve(n.controlListener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve commands on %s: %w", n.cfg.RuntimeSocket, err)
