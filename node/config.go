@@ -16,6 +16,7 @@ import (
 	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/node/staging"
+	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
 
 // Defaults of Config, as the command line states them.
@@ -50,8 +51,12 @@ type Config struct {
 	HTTP       string        // HOST:PORT for metrics and the status page; empty: none
 	Name       string        // shown to people; empty: the host's name
 	Zone       string        // nodes of one zone are near each other
-	ReadOnly   bool
-	XAttr      bool // offer extended attributes
+	// UploadLimit and DownloadLimit are the most bytes per second of blocks
+	// sent to and received from all nodes together; 0: no limit.
+	UploadLimit   int64
+	DownloadLimit int64
+	ReadOnly      bool
+	XAttr         bool // offer extended attributes
 	// RestoreStore: an empty store is the one of this node's cluster, which
 	// lost its records, and what this node knows is to be brought back.
 	RestoreStore  bool
@@ -143,6 +148,11 @@ func (c Config) Validate() error {
 	}
 	if c.MetaTimeout != 0 && c.MetaTimeout < MinMetaTimeout {
 		return fmt.Errorf("--meta-timeout %s: want at least %s", c.MetaTimeout, MinMetaTimeout)
+	}
+	for flag, limit := range map[string]int64{"--upload-limit": c.UploadLimit, "--download-limit": c.DownloadLimit} {
+		if limit != 0 && limit < tcp.LeastLimit {
+			return fmt.Errorf("%s: %d bytes per second: want %d at least, or 0 for no limit", flag, limit, tcp.LeastLimit)
+		}
 	}
 	if err := staging.CheckPrivate(c.Private); err != nil {
 		return fmt.Errorf("--private-glob: %w", err)

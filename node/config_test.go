@@ -29,6 +29,8 @@ func TestValidate(t *testing.T) {
 		{"endless zone", func(c *Config) { c.Zone = strings.Repeat("z", 300) }, "--zone"},
 		{"advertised wildcard", func(c *Config) { c.Advertise = "0.0.0.0:7000" }, "--advertise"},
 		{"advertised to all", func(c *Config) { c.Advertise = ":7000" }, "--advertise"},
+		{"limit that stops all", func(c *Config) { c.UploadLimit = 1000 }, "--upload-limit"},
+		{"limit below nothing", func(c *Config) { c.DownloadLimit = -1 }, "--download-limit"},
 		{"chunk size", func(c *Config) { c.ChunkSize = 5000 }, "--chunk-size"},
 		{"beyond loopback", func(c *Config) { c.Listen = "0.0.0.0:7000" }, "--insecure"},
 		{"store beyond loopback", func(c *Config) { c.MetaListen = "10.0.0.1:2379" }, "--insecure"},

@@ -148,7 +148,7 @@ func (n *Node) startServing(_, _ context.Context) error {
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	blocks := tcp.NewHandler(tcp.HandlerConfig{Source: n.cache, Auth: n.auth, Counters: &n.traffic, Log: n.log})
+	blocks := tcp.NewHandler(tcp.HandlerConfig{Source: n.cache, Auth: n.auth, Counters: &n.traffic, Limit: tcp.NewLimiter(n.cfg.UploadLimit), Log: n.log})
 	rpc := newPeerServer(n.auth, &peerService{name: n.cfg.Name, holdings: ownHoldings{n}, interest: &n.interest})
 	n.peers = newPeers(n.auth)
 	n.onClose("connections to other nodes", plain(n.peers.Close))
@@ -165,7 +165,7 @@ func (n *Node) startServing(_, _ context.Context) error {
 }
 
 func (n *Node) startEngine(_, life context.Context) error {
-	transport, err := tcp.NewClient(tcp.ClientConfig{Auth: n.auth, Counters: &n.traffic, Log: n.log})
+	transport, err := tcp.NewClient(tcp.ClientConfig{Auth: n.auth, Counters: &n.traffic, Limit: tcp.NewLimiter(n.cfg.DownloadLimit), Log: n.log})
 	if err != nil {
 		return fmt.Errorf("start the tcp transport: %w", err)
 	}

@@ -26,6 +26,7 @@ type mountSettings struct {
 	config node.Config
 
 	cacheSize, chunkSize sizeFlag
+	upload, download     sizeFlag
 	freeSpace            spaceFlag
 	daemon               bool
 	logFormat, logLevel  string
@@ -45,6 +46,8 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.HTTP, "http", "", "`HOST:PORT` of the status page and /metrics (default none)")
 	f.StringVar(&c.Name, "name", "", "`NAME` of the node, for people (default: the host's name)")
 	f.StringVar(&c.Zone, "zone", "", "`ZONE` of the node: nodes of one zone are near each other")
+	f.Var(&s.upload, "upload-limit", "most bytes per second sent to other nodes together, at least 64KiB (default 0: no limit)")
+	f.Var(&s.download, "download-limit", "most bytes per second received from other nodes together, at least 64KiB (default 0: no limit)")
 	f.BoolVar(&c.RestoreStore, "restore-store", false, "the metadata store is empty because it lost its records: bring back what this node knows")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "mount read-only: write and register nothing from here")
 	f.BoolVar(&c.XAttr, "xattr", false, "offer extended attributes (user.*); each write(2) then costs one request more")
@@ -108,6 +111,7 @@ func (s *mountSettings) complete(args []string) error {
 		return err
 	}
 	c.CacheSize, c.ChunkSize = s.cacheSize.bytes, s.chunkSize.bytes
+	c.UploadLimit, c.DownloadLimit = s.upload.bytes, s.download.bytes
 	switch {
 	case s.cacheSize.set && c.CacheSize == 0:
 		return usagef("--cache-size 0: the cache needs room; leave the flag out for no limit")

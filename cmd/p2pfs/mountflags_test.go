@@ -32,7 +32,7 @@ func TestMountSettings(t *testing.T) {
 	s, err := settings(nil, "etcd://h:1/p", "/mnt/models", "--cache-dir", "/c1", "--cache-dir", "/c2", "--cache-size", "10G",
 		"--free-space", "7%", "--listen", "10.0.0.1:7070", "--advertise", "h:1", "--http", "127.0.0.1:0", "--name", "n", "--zone", "z",
 		"--read-only", "--chunk-size", "8MiB", "--consistency", "watch", "--prefetch", "off", "--passthrough", "off", "--insecure",
-		"--private-glob", "*.part", "--private-glob", "", "--meta-timeout", "2s",
+		"--private-glob", "*.part", "--private-glob", "", "--meta-timeout", "2s", "--upload-limit", "1M", "--download-limit", "2MB",
 		"-d", "--log-format", "json", "--log-level", "debug", "--meta-dir", "/m", "--meta-listen", "127.0.0.1:1")
 	require.NoError(t, err)
 	want := node.Config{
@@ -41,6 +41,7 @@ func TestMountSettings(t *testing.T) {
 		Consistency: "watch", Prefetch: "off", Passthrough: "off", Insecure: true, MetaDir: "/m", MetaListen: "127.0.0.1:1",
 	}
 	want.FreeSpace.Fraction = 0.07
+	want.UploadLimit, want.DownloadLimit = 1<<20, 2_000_000
 	want.Private, want.MetaTimeout = []string{"*.part", ""}, 2*time.Second
 	require.Equal(t, want, s.config)
 	require.True(t, s.daemon)

@@ -44,6 +44,9 @@ type ClientConfig struct {
 	StallTimeout time.Duration
 	// IdleTimeout is how long an unused connection is kept.
 	IdleTimeout time.Duration
+	// Limit is the rate at which blocks are received from all peers together;
+	// nil: as fast as they come.
+	Limit *Limiter
 	// Dial replaces connecting; it must respect its context.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -163,6 +166,7 @@ func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, &dialError{addr: addr, err: err, timeout: c.cfg.DialTimeout}
 	}
+	c.cfg.Limit.throttle(conn)
 	kept, n := c.conns.add(conn)
 	c.cfg.Log.Debug("connected to a peer", "addr", addr, "connections", n)
 	return kept, nil

@@ -58,7 +58,11 @@ func (c *Client) get(ctx context.Context, t target, b *chunk.Received, take sink
 		b.Zero, b.Data, b.Sum = true, nil, c.zeros.sum(b.Ref.Len)
 		return nil
 	}
-	n, sum, err := take(resp.Body, w)
+	var body io.Reader = resp.Body
+	if c.cfg.Limit != nil {
+		body = &paced{body: body, limit: c.cfg.Limit, watch: w}
+	}
+	n, sum, err := take(body, w)
 	c.cfg.Counters.Received(t.peer.Node, n)
 	if err != nil {
 		return w.explain(fmt.Errorf("after %d of %d bytes: %w", n, b.Ref.Len, err))

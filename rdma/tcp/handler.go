@@ -25,6 +25,9 @@ type HandlerConfig struct {
 	Log      *slog.Logger   // nil discards
 	// Stall is how long a reader may take no byte; 0 means DefaultSendStall.
 	Stall time.Duration
+	// Limit is the rate at which blocks are sent to all peers together; nil:
+	// as fast as they are taken.
+	Limit *Limiter
 }
 
 // handler serves blocks. It keeps no state between requests.
@@ -84,7 +87,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ref.Len = b.Len
 	head.Set(rdma.HeaderNode, claim.Node)
 	head.Set(rdma.HeaderIncarnation, claim.Incarnation)
-	h.send(w, from, ref, &held{Block: b})
+	h.send(r.Context(), w, from, ref, &held{Block: b})
 }
 
 // allowTime gives the reader time to take the next bytes. Servers without

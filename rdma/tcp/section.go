@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,10 @@ import (
 type section struct {
 	file     *os.File
 	off, end int64
-	stall    time.Duration // without progress
+	stall    time.Duration   // without progress
+	ctx      context.Context // of the request; ends the wait for limit
+	limit    *Limiter        // nil: none
+	may      int             // bytes of its turn that are left
 }
 
 var (
@@ -50,11 +54,15 @@ func (s *section) Read(p []byte) (int, error) {
 	if s.off >= s.end {
 		return 0, io.EOF
 	}
-	p = p[:min(int64(len(p)), s.end-s.off)]
+	if err := s.turn(); err != nil {
+		return 0, err
+	}
+	p = p[:min(len(p), s.now())]
 	if err := readAt(s.file, p, s.off); err != nil {
 		return 0, err
 	}
 	s.off += int64(len(p))
+	s.sent(len(p))
 	return len(p), nil
 }
 
@@ -74,6 +82,9 @@ func (s *section) WriteTo(w io.Writer) (int64, error) {
 		return 0, fmt.Errorf("send from the source: %w", err)
 	}
 	for s.off < s.end && err == nil {
+		if err = s.turn(); err != nil {
+			break
+		}
 		if d, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok {
 			_ = d.SetWriteDeadline(time.Now().Add(s.stall)) // fails when the connection is closed, as the write will
 		}
@@ -85,15 +96,43 @@ func (s *section) WriteTo(w io.Writer) (int64, error) {
 	return s.off - start, err
 }
 
+// turn waits for a turn of the limiter, if it has none.
+func (s *section) turn() error {
+	if s.limit == nil || s.may > 0 {
+		return nil
+	}
+	n, err := s.limit.take(s.ctx, int(min(s.end-s.off, mostTurn)))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errReader, err)
+	}
+	s.may = n
+	return nil
+}
+
+// now returns how many bytes may be sent now.
+func (s *section) now() int {
+	if s.limit == nil {
+		return int(s.end - s.off)
+	}
+	return s.may
+}
+
+func (s *section) sent(n int) {
+	if s.limit != nil {
+		s.may -= max(n, 0)
+	}
+}
+
 // sendSome waits until the socket takes bytes and makes one call.
 func (s *section) sendSome(to, from syscall.RawConn) error {
 	var sent, waited error
 	err := from.Control(func(in uintptr) {
 		waited = to.Write(func(out uintptr) bool {
-			n, err := unix.Sendfile(int(out), int(in), &s.off, int(s.end-s.off))
+			n, err := unix.Sendfile(int(out), int(in), &s.off, s.now())
 			if err == unix.EAGAIN {
 				return false
 			}
+			s.sent(n)
 			sent = sendError(n, err)
 			return true
 		})
@@ -129,12 +168,16 @@ func (s *section) copyTo(w io.Writer) (int64, error) {
 	start := s.off
 	buf := make([]byte, min(copyBuffer, s.end-s.off))
 	for s.off < s.end {
-		p := buf[:min(int64(len(buf)), s.end-s.off)]
+		if err := s.turn(); err != nil {
+			return s.off - start, err
+		}
+		p := buf[:min(len(buf), s.now())]
 		if err := readAt(s.file, p, s.off); err != nil {
 			return s.off - start, err
 		}
 		n, err := w.Write(p)
 		s.off += int64(n)
+		s.sent(n)
 		if err != nil {
 			return s.off - start, fmt.Errorf("%w: %w", errReader, err)
 		}

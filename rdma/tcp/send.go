@@ -46,7 +46,7 @@ func (b *held) check() error {
 }
 
 // send answers with a block, and gives it back whatever happens.
-func (h *handler) send(w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, b *held) {
+func (h *handler) send(ctx context.Context, w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, b *held) {
 	defer func() { _ = b.release() }() // only when it was not checked before: then another error counts
 	err := b.check()
 	if err != nil {
@@ -57,9 +57,9 @@ func (h *handler) send(w http.ResponseWriter, from chunk.NodeID, ref chunk.Block
 	case b.Zero:
 		err = h.sendZero(w, from, ref, b)
 	case b.Len <= smallBlock:
-		err = h.sendSmall(w, from, ref, b)
+		err = h.sendSmall(ctx, w, from, ref, b)
 	default:
-		err = h.sendLarge(w, from, ref, b)
+		err = h.sendLarge(ctx, w, from, ref, b)
 	}
 	if err == nil {
 		return
@@ -92,7 +92,7 @@ func (h *handler) sendZero(w http.ResponseWriter, from chunk.NodeID, ref chunk.B
 	return nil
 }
 
-func (h *handler) sendSmall(w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, b *held) error {
+func (h *handler) sendSmall(ctx context.Context, w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, b *held) error {
 	buf := h.buffers.Get().(*[smallBlock]byte)
 	defer h.buffers.Put(buf)
 	p := buf[:b.Len]
@@ -103,17 +103,17 @@ func (h *handler) sendSmall(w http.ResponseWriter, from chunk.NodeID, ref chunk.
 	}
 	head{sum: b.Sum}.write(w.Header(), ref)
 	w.WriteHeader(http.StatusOK)
-	return h.sendTail(w, from, p)
+	return h.sendTail(ctx, w, from, p)
 }
 
-func (h *handler) sendLarge(w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, b *held) error {
+func (h *handler) sendLarge(ctx context.Context, w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, b *held) error {
 	head{sum: b.Sum}.write(w.Header(), ref)
 	w.WriteHeader(http.StatusOK)
 	// Without the head in front, the body starts on a page.
 	if err := http.NewResponseController(w).Flush(); err != nil {
 		return fmt.Errorf("%w: %w", errReader, err)
 	}
-	body := &section{file: b.File, off: b.Off, end: b.Off + b.Len - heldBack, stall: h.Stall}
+	body := &section{file: b.File, off: b.Off, end: b.Off + b.Len - heldBack, stall: h.Stall, ctx: ctx, limit: h.Limit}
 	n, err := body.sendTo(w)
 	h.Counters.Sent(from, n)
 	if err != nil {
@@ -126,19 +126,43 @@ func (h *handler) sendLarge(w http.ResponseWriter, from chunk.NodeID, ref chunk.
 	if err := errors.Join(b.release(), err); err != nil {
 		return err
 	}
-	return h.sendTail(w, from, tail)
+	return h.sendTail(ctx, w, from, tail)
 }
 
 // sendTail writes the last bytes of a block; its source was checked.
-func (h *handler) sendTail(w http.ResponseWriter, from chunk.NodeID, p []byte) error {
-	h.allowTime(w)
-	n, err := w.Write(p)
-	h.Counters.Sent(from, int64(n))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errReader, err)
+func (h *handler) sendTail(ctx context.Context, w http.ResponseWriter, from chunk.NodeID, p []byte) error {
+	for len(p) > 0 {
+		now := len(p)
+		if h.Limit != nil {
+			var err error
+			if now, err = h.waitTurn(ctx, w, now); err != nil {
+				return err
+			}
+		}
+		h.allowTime(w)
+		n, err := w.Write(p[:now])
+		h.Counters.Sent(from, int64(n))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errReader, err)
+		}
+		p = p[now:]
 	}
 	h.Counters.Served()
 	return nil
+}
+
+// waitTurn sends what was written so far, so that the reader sees that the
+// block comes, and waits for a turn of the limiter.
+func (h *handler) waitTurn(ctx context.Context, w http.ResponseWriter, n int) (int, error) {
+	h.allowTime(w)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return 0, fmt.Errorf("%w: %w", errReader, err)
+	}
+	n, err := h.Limit.take(ctx, n)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errReader, err)
+	}
+	return n, nil
 }
 
 // readAt fills p, and takes the end of the file for an error.
