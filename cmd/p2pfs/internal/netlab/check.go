@@ -3,13 +3,12 @@ package netlab
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 )
 
-// check reports what the machine lacks.
-func check() error {
-	if os.Geteuid() != 0 {
+// check reports what a user, or the machine, lacks.
+func check(uid int) error {
+	if uid != 0 {
 		return errors.New("making network namespaces and shaping their links needs root")
 	}
 	for _, tool := range []struct{ name, from string }{

@@ -37,7 +37,7 @@ type Lab struct {
 // New makes a lab without hosts, after it has removed the files of labs whose
 // process is gone. The caller closes it.
 func New(ctx context.Context, cfg Config) (*Lab, error) {
-	if err := check(); err != nil {
+	if err := check(os.Geteuid()); err != nil {
 		return nil, err
 	}
 	if cfg.Rate <= 0 {

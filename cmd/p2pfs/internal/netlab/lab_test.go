@@ -119,3 +119,10 @@ func TestALabRemovesWhatAKilledOneLeft(t *testing.T) {
 		require.Equal(t, stays, err == nil, dir)
 	}
 }
+
+func TestALabSaysWhatIsMissing(t *testing.T) {
+	require.NoError(t, check(0))
+	require.ErrorContains(t, check(1000), "needs root")
+	t.Setenv("PATH", t.TempDir())
+	require.ErrorContains(t, check(0), "the program ip is not here (it is in the package iproute2)")
+}

@@ -21,7 +21,7 @@ func (b *bench) comparePeers(ctx context.Context) error {
 		return err
 	}
 	b.result.Peers = append(b.result.Peers, Peer{
-		Name: "one source", SlowestSeconds: slowest(seconds), MedianSeconds: median(seconds),
+		Name: "one HTTP source", SlowestSeconds: slowest(seconds), MedianSeconds: median(seconds),
 		SourceCopies: float64(b.Receivers), CPUIdle: after.idleSince(before),
 	})
 	for _, p := range []struct {
