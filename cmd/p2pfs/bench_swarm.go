@@ -56,6 +56,7 @@ func (a *app) benchSwarmCommand() *cobra.Command {
 	f.StringVar(&cfg.By, "by", "warm", "`HOW` the nodes fetch it: warm or cat")
 	f.BoolVar(&cfg.Peers, "peers", false, "measure other ways on the same links, too: one HTTP source, and what of p2pstore, mooncake and aria2 is installed")
 	f.StringVar(&cfg.Dir, "dir", "", "keep the files of all nodes in a new directory in `DIR` while it runs (default: that of temporary files)")
+	f.StringVar(&cfg.Trace, "trace", "", "write every request for a block to `FILE`, a JSON object a line")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "`N` that the bytes of the file follow from (default: a random one)")
 	f.SortFlags = false
 	return c

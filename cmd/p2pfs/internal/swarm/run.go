@@ -30,6 +30,7 @@ type Config struct {
 	Peers     bool   // other ways, over the same links
 	Dir       string // where the files of all nodes lie; empty: that of temporary files
 	Seed      uint64 // of the file's bytes
+	Trace     string // file for every request for a block; empty: none
 	// Say is told what is being done; not concurrently.
 	Say func(string)
 }
@@ -43,6 +44,7 @@ type bench struct {
 	digest    string
 	source    *node
 	receivers []*node
+	began     time.Time
 	result    Result
 }
 
@@ -68,16 +70,18 @@ func Run(ctx context.Context, cfg Config) (_ Result, err error) {
 	for _, step := range []struct {
 		say string
 		do  func(context.Context) error
+		off bool
 	}{
-		{fmt.Sprintf("making %d hosts", cfg.Receivers+1), b.makeHosts},
-		{"writing the file", b.makeFile},
-		{"one plain copy", b.copyOnce},
-		{"other ways", b.comparePeers},
-		{"starting the nodes", b.startNodes},
-		{"all receivers begin", b.measure},
-		{"comparing the bytes", b.verify},
+		{fmt.Sprintf("making %d hosts", cfg.Receivers+1), b.makeHosts, false},
+		{"writing the file", b.makeFile, false},
+		{"one plain copy", b.copyOnce, false},
+		{"other ways", b.comparePeers, !cfg.Peers},
+		{"starting the nodes", b.startNodes, false},
+		{"all receivers begin", b.measure, false},
+		{"comparing the bytes", b.verify, false},
+		{"writing what was requested", b.writeTrace, cfg.Trace == ""},
 	} {
-		if step.say == "other ways" && !cfg.Peers {
+		if step.off {
 			continue
 		}
 		b.Say(step.say)
@@ -179,6 +183,7 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.began = time.Now()
 	before, err := readCPU()
 	if err != nil {
 		return err
