@@ -30,6 +30,7 @@ type Catalog struct {
 	recorder  Recorder
 	lost      chan struct{}
 	behind    behind
+	made      made
 	live      atomic.Bool // the store was seen to be the one it was joined as
 	log       *slog.Logger
 	chunkSize atomic.Int64              // the store's default, bytes

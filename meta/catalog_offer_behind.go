@@ -34,8 +34,10 @@ func (c *Catalog) tellBehind(dir InodeID, told uint64) {
 // a copy. RolledBack tells.
 func (c *Catalog) Behind() <-chan struct{} { return c.behind.wake }
 
-// ForgetBehind forgets what Behind told of, which was of another epoch.
+// ForgetBehind forgets what Behind told of and what Recheck asks for, which was
+// of another epoch.
 func (c *Catalog) ForgetBehind() {
+	c.made.forget()
 	c.behind.mu.Lock()
 	defer c.behind.mu.Unlock()
 	clear(c.behind.dirs)

@@ -38,6 +38,14 @@ type gate struct {
 
 // Apply implements Slots.
 func (g *gate) Apply(ctx context.Context, slot Slot, conds []If, sets []Set) (uint64, error) {
+	at, err := g.apply(ctx, slot, conds, sets)
+	if err == nil {
+		g.c.made.note(slot, at)
+	}
+	return at, err
+}
+
+func (g *gate) apply(ctx context.Context, slot Slot, conds []If, sets []Set) (uint64, error) {
 	dir, ok := slot.dir()
 	if !ok {
 		return g.Slots.Apply(ctx, slot, conds, sets)

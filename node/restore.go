@@ -200,6 +200,9 @@ func (r *restorer) Run(ctx context.Context) error {
 			if !r.stale && r.rolledBack(ctx, 1) {
 				r.restore(ctx, "the store was restored from a copy", r.settle, true)
 			}
+			if !r.stale && r.lostChanges(ctx) {
+				r.restore(ctx, "a fail-over of the store lost changes", r.settle, true)
+			}
 			if time.Since(touched) > touchEvery && !r.stale && r.catalog.CheckStore(ctx) == nil {
 				r.touch()
 				touched = time.Now()

@@ -19,13 +19,14 @@ func newScript(source string) *script {
 type scripts struct {
 	apply, renew, release, tail *script // on all keys of a slot
 	get, list                   *script // on its hash, and its index
+	lacks                       *script // on its hash, and its log
 }
 
 func newScripts() scripts {
 	return scripts{
 		apply: newScript(luaSlot + luaApply), renew: newScript(luaSlot + luaRenew),
 		release: newScript(luaSlot + luaRelease), tail: newScript(luaSlot + luaTail),
-		get: newScript(luaGet), list: newScript(luaList),
+		get: newScript(luaGet), list: newScript(luaList), lacks: newScript(luaLacks),
 	}
 }
 
@@ -267,4 +268,25 @@ for i = 1, #fields, 1000 do
   end
 end
 return out
+`
+
+// luaLacks returns 1 if one of the versions ARGV is later than the slot's, or
+// not in its log, which begins before it.
+//
+// KEYS: hash, log.
+const luaLacks = `
+local facts = redis.call('HGET', KEYS[1], '')
+local version = 0
+if facts then version = tonumber(string.sub(facts, 1, 16)) end
+local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+if first then first = tonumber(string.sub(first[2][2], 1, 16)) end
+for _, a in ipairs(ARGV) do
+  local v = tonumber(a)
+  if v > version then return 1 end
+  if v < version and first and v > first then
+    local id = string.format('%.0f-0', v)
+    if #redis.call('XRANGE', KEYS[2], id, id) == 0 then return 1 end
+  end
+end
+return 0
 `

@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +26,8 @@ type servers interface {
 	asked(ctx context.Context, addr string) (*redis.Client, error)
 	// identity tells one server that has a key from the next one.
 	identity(ctx context.Context, key string) (string, error)
+	// serving names all servers that have keys, as they were started.
+	serving(ctx context.Context) (string, error)
 	// stale says that a key was not where of said.
 	stale(ctx context.Context)
 	close() error
@@ -76,6 +80,24 @@ func (o one) identity(ctx context.Context, _ string) (string, error) {
 	return id, nil
 }
 
+func (o one) serving(ctx context.Context) (string, error) { return started(ctx, o.client) }
+
+// started names a server and the history it has: both change when it is started
+// again, and the latter when it takes over.
+func started(ctx context.Context, c *redis.Client) (string, error) {
+	pipe := c.Pipeline()
+	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return "", err
+	}
+	field := func(info *redis.StringCmd, name string) string {
+		_, v, _ := strings.Cut(info.Val(), name+":")
+		v, _, _ = strings.Cut(v, "\r")
+		return v
+	}
+	return field(server, "run_id") + " " + field(replication, "master_replid"), nil
+}
+
 func (o one) of(context.Context, string) (*redis.Client, error)    { return o.client, nil }
 func (o one) asked(context.Context, string) (*redis.Client, error) { return o.client, nil }
 func (o one) stale(context.Context)                                {}
@@ -94,6 +116,20 @@ func (m *many) identity(ctx context.Context, key string) (string, error) {
 		return "", err
 	}
 	return cl.Options().Addr, nil
+}
+
+func (m *many) serving(ctx context.Context) (string, error) {
+	var mu sync.Mutex
+	var all []string
+	err := m.client.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		s, err := started(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, s)
+		return err
+	})
+	slices.Sort(all)
+	return strings.Join(all, ","), err
 }
 
 func (m *many) asked(ctx context.Context, addr string) (found *redis.Client, err error) {
