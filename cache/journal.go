@@ -10,22 +10,22 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // journal makes changes of files and names on one root durable, many at once.
-// Who needs that calls expect, then flush, then commit; or forget in place of
-// what is left of these.
+// Who needs that calls expect, and then commit or forget.
 //
 // A file system with one journal (ext4, XFS) writes changes of names and
-// allocations out in the order they were made. There flush only sends a file's
-// bytes to the disk and waits until the file system has noted where they lie;
-// commit then changes a file of its own and syncs it, which makes durable
-// whatever was changed before it, by anybody: one flush of the disk for all
-// who wait. On other file systems flush and commit both wait for the disk: for
-// all of the file system if that serves several and there is little to write,
-// else for each file and directory.
+// allocations out in the order they were made. There commit sends a file's
+// bytes to the disk, waits until the file system has noted where they lie, and
+// then changes a file of its own and syncs it, which makes durable whatever was
+// changed before it, by anybody: one flush of the disk for all who wait. On
+// other file systems it waits for all of the file system if that serves several
+// and there is little to write, else for each file and directory, all at once.
 type journal struct {
 	dir     string
 	ordered bool
@@ -33,6 +33,7 @@ type journal struct {
 	mark    *os.File // changed by commit; nil unless ordered
 	marks   int64    // by the leader
 	group   gathering
+	alone   atomic.Int64 // unix ns until which a sync of the whole file system is not worth it
 }
 
 // markName is in the directory of staged files.
@@ -45,6 +46,8 @@ const (
 	// syncMost is how much all of the machine may have to write for that: a
 	// small file must not wait for large ones.
 	syncMost = 4 << 20
+	// syncAlone is for how long it is not looked at again.
+	syncAlone = 100 * time.Millisecond
 )
 
 func openJournal(dir string, fsys *os.File) (*journal, error) {
@@ -92,24 +95,7 @@ func oneJournal(dir string) bool {
 	return false
 }
 
-// flush makes sure that the bytes of files are durable once a later commit has
-// ended.
-func (j *journal) flush(files ...*os.File) error {
-	if len(files) == 0 {
-		return nil
-	}
-	if j.ordered {
-		return writeOut(files)
-	}
-	err := j.group.join(j.syncAll)
-	j.expect()
-	if err == nil {
-		return nil
-	}
-	return together(files, fdatasync)
-}
-
-// flushAhead does most of the work of a later flush of a large file.
+// flushAhead does most of the work of a later commit of a large file.
 func (j *journal) flushAhead(f *os.File) error {
 	if j.ordered {
 		return writeOut([]*os.File{f})
@@ -131,37 +117,49 @@ func writeOut(files []*os.File) error {
 	return nil
 }
 
-// together does all at once, so that they share flushes of the disk, and
-// returns an error if one of them had one.
-func together[T any](all []T, do func(T) error) error {
-	if len(all) == 1 {
-		return do(all[0])
-	}
-	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	for i, x := range all {
-		wg.Go(func() { errs[i] = do(x) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// expect says that the caller will flush and commit soon, or call forget.
+// expect says that the caller will commit soon, or call forget.
 func (j *journal) expect() { j.group.expect(1) }
 
 // forget takes expect back.
 func (j *journal) forget() { j.group.expect(-1) }
 
-// commit meets one expect, and returns when every change made before it is
-// durable: flushed bytes, and names in the given directories.
-func (j *journal) commit(dirs ...string) error {
+// commit meets one expect, and returns when what was changed before it is
+// durable: the bytes of files, and names in directories. An order among these
+// is not kept.
+func (j *journal) commit(files []*os.File, dirs ...string) error {
 	if j.ordered {
+		if err := writeOut(files); err != nil {
+			j.forget()
+			return err
+		}
 		return j.group.join(j.syncMark)
 	}
-	if j.group.join(j.syncAll) == nil {
+	if time.Now().UnixNano() < j.alone.Load() {
+		j.forget()
+	} else if j.group.join(j.syncAll) == nil {
 		return nil
 	}
-	return together(dirs, syncDir)
+	waits := make([]func() error, 0, len(files)+len(dirs))
+	for _, f := range files {
+		waits = append(waits, func() error { return fdatasync(f) })
+	}
+	for _, dir := range dirs {
+		waits = append(waits, func() error { return syncDir(dir) })
+	}
+	return together(waits)
+}
+
+// together does all at once, so that they share flushes of the disk, and
+// returns an error if one of them had one.
+func together(all []func() error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, do := range all[1:] {
+		wg.Go(func() { errs[i+1] = do() })
+	}
+	errs[0] = all[0]()
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // syncMark changes a file and waits until that is durable. Its size is what
@@ -180,7 +178,11 @@ var errAlone = errors.New("not worth a sync of the whole file system")
 // syncAll syncs the file system for so many. An error may be about anything on
 // it, or say that nothing was done; each file then tells its own.
 func (j *journal) syncAll(members int) error {
-	if members < syncMembers || dirtyBytes() > syncMost {
+	if members < syncMembers {
+		return errAlone
+	}
+	if dirtyBytes() > syncMost {
+		j.alone.Store(time.Now().Add(syncAlone).UnixNano())
 		return errAlone
 	}
 	return unix.Syncfs(int(j.root.Fd()))

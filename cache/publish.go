@@ -37,18 +37,22 @@ const takeAtOnce = 4
 //
 //  1. Blocks of the base are taken over, sums completed, zeros made holes.
 //     k, p: staged, with the note.
-//  2. The object's map is made under its own name, complete and kept.
-//     k, p: staged; a map without data is removed at the next start.
-//  3. The bytes of the data, the map and the note are flushed. k, p: as before.
+//  2. The object's map is made under its own name, complete and kept; it does
+//     not say yet that the blocks are durable. k, p: staged; a map without data
+//     is removed at the next start.
+//  3. If anything of the file was promised to be durable (Sync, SetNote), the
+//     bytes of the data, the map and the note are made so. k, p: as before.
 //  4. The data file is made read-only. k, p: staged, and made writable again
 //     when it is opened.
 //  5. It is renamed to the object's name. k: object and note. p: staged or
-//     object, with the note.
-//  6. Commit. k, p: object and note.
+//     object, with the note; if nothing was promised, whatever has reached the
+//     disk: a block that is not as the map sums it counts as absent.
+//  6. Bytes and names are made durable. k, p: object and note.
+//  7. The map says that the blocks are durable. k, p: object and note; what it
+//     does not say is looked at.
 //
-// Only the commit waits for the disk's cache, and publishes at the same time
-// share one. Where the file system has no journal that keeps the order (see
-// journal), each flush does.
+// Publishes at the same time share a wait for the disk (see journal); where
+// nothing was promised there is one.
 func (s *Staged) Publish(ctx context.Context, o chunk.Object) (Sealed, error) {
 	s.publish.Lock()
 	defer s.publish.Unlock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"golang.org/x/sys/unix"
@@ -13,30 +14,37 @@ import (
 // publication is one publish of a staged file. Its mu and noteMu are held.
 type publication struct {
 	*Staged
-	obj       chunk.Object
-	table     *table
-	zeros     chunk.Bitmap
-	committed bool // expect was met
-	mapUsed   int64
+	obj     chunk.Object
+	table   *table
+	zeros   chunk.Bitmap
+	mapf    *os.File // that the map is in; the note file, if they share it
+	mapUsed int64
+	met     bool // the journal's expect was
 }
 
-// end takes back what was said to the journal.
+// end takes back what was said to the journal, and closes the map.
 func (p *publication) end() {
-	if !p.committed {
+	if !p.met {
 		p.r.journal.forget()
+	}
+	if p.mapf != nil && p.mapf != p.noteFile {
+		p.mapf.Close()
 	}
 }
 
-func (p *publication) commit(dirs ...string) error {
-	p.committed = true
-	return p.r.journal.commit(dirs...)
+// commit makes files, the note, and names in the staging directory and dirs
+// durable.
+func (p *publication) commit(files []*os.File, dirs ...string) error {
+	if p.met {
+		p.r.journal.expect()
+	}
+	p.met = true
+	return p.commitWithNote(files, dirs...)
 }
-
-func (p *publication) stagingPath() string { return p.r.dir + "/" + stagingDir }
 
 // empty ends the publish of a file without bytes.
 func (p *publication) empty() (Sealed, error) {
-	if err := p.flushWithNote(); err != nil {
+	if err := p.commit(nil); err != nil {
 		return Sealed{}, err
 	}
 	p.c.step("note")
@@ -46,7 +54,7 @@ func (p *publication) empty() (Sealed, error) {
 		return Sealed{}, err
 	}
 	p.c.step("renamed")
-	if err := p.commit(p.stagingPath()); err != nil {
+	if err := p.commit(nil); err != nil {
 		return Sealed{}, errors.Join(err, rename(to, from))
 	}
 	p.c.step("committed")
@@ -133,7 +141,7 @@ func (p *publication) sums() []uint32 {
 	return all
 }
 
-// seal does steps 2 to 6.
+// seal does steps 2 to 7.
 func (p *publication) seal() error {
 	id := p.obj.ID
 	if err := p.c.reserveID(id); err != nil {
@@ -151,61 +159,84 @@ func (p *publication) seal() error {
 	return nil
 }
 
-// place makes the map, flushes, renames and commits.
+// place makes the map, renames and commits.
 func (p *publication) place() error {
-	id := p.obj.ID
-	if err := p.mapAndFlush(); err != nil {
+	if err := p.putMap(); err != nil {
 		return err
 	}
-	p.c.step("flushed")
+	p.c.step("map")
+	files := []*os.File{p.data}
+	if p.mapf != p.noteFile {
+		files = append(files, p.mapf)
+	}
+	if p.noteSolid {
+		if err := p.commit(files); err != nil {
+			return err
+		}
+		p.c.step("flushed")
+	}
 	if err := p.data.Chmod(0o444); err != nil {
 		return err
 	}
 	p.c.step("sealed")
-	from, to := p.r.stagedPath(p.id, ".data"), p.r.path(id, ".data")
+	from, to := p.r.stagedPath(p.id, ".data"), p.r.path(p.obj.ID, ".data")
 	if err := rename(from, to); err != nil {
 		return err
 	}
 	p.c.step("renamed")
-	if err := p.commit(to[:len(to)-len("/")-len(id.String())-len(".data")], p.stagingPath()); err != nil {
+	if err := p.commit(files, filepath.Dir(to)); err != nil {
 		return errors.Join(err, rename(to, from))
 	}
 	p.c.step("committed")
+	p.vouch()
 	return nil
 }
 
-// mapAndFlush makes the object's map, and flushes everything.
-func (p *publication) mapAndFlush() error {
-	b := p.encodeMap()
-	shared, err := p.shareMap(b)
+// vouch says in the map that every block is durable. Where that is lost, or
+// fails, they are looked at once more.
+func (p *publication) vouch() {
+	_, err := p.c.writeAt(p.mapf, p.encodeMap(true), 0)
+	if err == nil && p.mapf != p.noteFile {
+		err = p.r.journal.flushAhead(p.mapf) // to look at them takes long
+	}
 	if err != nil {
-		return err
+		p.c.log.Warn("the map of a published file is not up to date", "object", p.obj.ID, "err", err)
 	}
-	if shared {
-		p.c.step("map")
-		p.mapUsed = blocksOf(p.noteFile)
-		return p.flushWithNote(p.data)
-	}
-	mapf, err := p.makeMap(b)
-	if err != nil {
-		return err
-	}
-	defer mapf.Close()
-	p.c.step("map")
-	p.mapUsed = blocksOf(mapf)
-	return p.flushWithNote(p.data, mapf)
 }
 
-// encodeMap returns the object's map, whose every block is present and, by the
-// time anybody believes it, durable.
-func (p *publication) encodeMap() []byte {
+// encodeMap returns the object's map, whose every block is present; synced says
+// that they are durable.
+func (p *publication) encodeMap(synced bool) []byte {
 	b := make([]byte, 0, mapSize(p.obj))
 	b = append(b, header{kind: kindObject, obj: p.obj, sealed: true, kept: true, boot: p.c.boot}.encode()...)
 	for i := range p.table.groups {
+		w := p.table.groups[i].bits()
+		if !synced {
+			w.synced = 0
+		}
 		b = b[:len(b)+sectorSize]
-		p.table.encodeGroup(b[len(b)-sectorSize:], i, p.table.groups[i].bits())
+		p.table.encodeGroup(b[len(b)-sectorSize:], i, w)
 	}
 	return b
+}
+
+// putMap makes the object's map. The blocks are said to be durable once they
+// are: a map may reach the disk before they do.
+func (p *publication) putMap() error {
+	b := p.encodeMap(false)
+	shared, err := p.shareMap(b)
+	switch {
+	case err != nil:
+		return err
+	case shared:
+		p.mapf = p.noteFile
+	default:
+		if p.mapf, err = p.makeMap(b); err != nil {
+			return err
+		}
+	}
+	p.mapUsed = blocksOf(p.mapf)
+	return nil
 }
 
 // shareMap writes a small map into the note file, and gives that the map's name

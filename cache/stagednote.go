@@ -102,11 +102,7 @@ func (s *Staged) setNote(note []byte, durable bool) error {
 		return nil
 	}
 	s.r.journal.expect()
-	if err := s.flushWithNote(); err != nil {
-		s.r.journal.forget()
-		return err
-	}
-	return s.r.journal.commit(s.r.dir + "/" + stagingDir)
+	return s.commitWithNote(nil)
 }
 
 // beginNotes makes the note file, or a new one in place of an old one, with one
@@ -153,12 +149,14 @@ func (s *Staged) notes() (*os.File, error) {
 	return s.c.openFD(s.r.stagedPath(s.id, ".note"), os.O_RDONLY)
 }
 
-// flushWithNote makes files, and a loose note, fit to be committed. noteMu is
-// held.
-func (s *Staged) flushWithNote(files ...*os.File) error {
+// commitWithNote makes files and a loose note durable, and the names in the
+// staging directory and dirs. It meets one expect of the journal's, whatever it
+// returns. noteMu is held.
+func (s *Staged) commitWithNote(files []*os.File, dirs ...string) error {
 	if s.noted && s.noteLoose {
 		note, err := s.notes()
 		if err != nil {
+			s.r.journal.forget()
 			return err
 		}
 		if note != s.noteFile {
@@ -166,11 +164,10 @@ func (s *Staged) flushWithNote(files ...*os.File) error {
 		}
 		files = append(files, note)
 	}
-	if err := s.r.journal.flush(files...); err != nil {
+	s.noteSolid = s.noted
+	if err := s.r.journal.commit(files, append(dirs, s.r.dir+"/"+stagingDir)...); err != nil {
 		return err
 	}
-	if s.noted {
-		s.noteLoose, s.noteSolid = false, true
-	}
+	s.noteLoose = false
 	return nil
 }

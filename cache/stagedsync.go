@@ -27,11 +27,6 @@ func (s *Staged) sync() error {
 		files = append(files, s.base.f)
 	}
 	s.noteMu.Lock()
-	err := s.flushWithNote(files...)
-	s.noteMu.Unlock()
-	if err != nil {
-		s.r.journal.forget()
-		return err
-	}
-	return s.r.journal.commit(s.r.dir + "/" + stagingDir)
+	defer s.noteMu.Unlock()
+	return s.commitWithNote(files)
 }
