@@ -95,7 +95,7 @@ func (n *node) follow(args ...string) *following {
 		i := 0
 		eventually(n.t, 20*time.Second, "the events are followed", func() bool {
 			i++
-			must(n.t, "mkdir", n.path("follow"+itoa(i)))
+			must(n.t, "mkdir", n.path("follow-"+n.name+itoa(i)))
 			return len(f.events()) > 0
 		})
 	}
@@ -220,4 +220,40 @@ func tell(t *testing.T, got []event) {
 	require.Equal(t, int64(6), *gone.Size)
 	require.Equal(t, "a", find(t, got, "publish tree/deep/g").NodeName)
 	require.True(t, slices.ContainsFunc(got, func(e event) bool { return e.Type == "provider-up" && e.NodeName == "b" }))
+}
+
+// TestEventsOnRedis: the same, from the stream and, on a node that has none,
+// from the subscription; a node that is killed goes down.
+func TestEventsOnRedis(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := ownRedis(t, c)
+	a, b, plain := c.start("a", "--stream"), c.start("b", "--stream", "--stream-maxlen=100"), c.start("plain")
+	f, g := a.follow(), plain.follow()
+	want := happenings(t, a, b)
+	want = append(want, "unpublish tree/deep/g", "rmdir tree/deep", "unpublish tree/f", "rmdir tree",
+		"mkdir kept", "mkdir kept/deep", "publish kept/deep/g", "publish kept/f")
+	got := f.await(20*time.Second, want...)
+	tell(t, got)
+	tell(t, g.await(20*time.Second, want...))
+	for _, at := range []string{"replace d/x", "rmdir tree", "mkdir kept", "mkdir kept/deep"} {
+		past := parseEvents(t, []byte(a.must("events", "--json", "--from", find(t, got, at).Position)))
+		require.Equal(t, want[slices.Index(want, at)+1:], shorts(past), "after %q", at)
+	}
+	r := plain.p2pfs("events")
+	require.Equal(t, 1, r.code, r.String())
+	require.Contains(t, r.err, "--stream")
+
+	b.kill()
+	want = append(want, "node-down b")
+	f.await(20*time.Second, want...)
+	g.await(20*time.Second, want...)
+
+	s.proc.kill()
+	down := append(want, "store-down")
+	f.await(20*time.Second, down...)
+	g.await(20*time.Second, down...)
+	s.start()
+	f.await(20*time.Second, append(down, "store-up")...)
+	g.await(20*time.Second, append(down, "store-up", "gap")...)
 }

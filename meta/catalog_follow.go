@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -23,7 +24,8 @@ const (
 	NewsNodeUp                       // Node
 	NewsNodeDown                     // Node
 	NewsProvider
-	NewsNoProvider // Provider: Set, Node.Node, Keeper, Complete
+	NewsNoProvider // both: Set, Node.Node, Keeper, Complete
+	NewsLost       // Why: what happened before this is missing
 )
 
 // News is one thing that happened.
@@ -37,6 +39,7 @@ type News struct {
 	Set      chunk.SetID
 	Keeper   bool
 	Complete bool
+	Why      string
 	Version  uint64    // of the slot, after it
 	At       time.Time // by the store's clock; zero: not known
 }
@@ -57,12 +60,23 @@ func (c *Catalog) Follow(ctx context.Context, opts FollowOptions, on func(positi
 	if f == nil {
 		return fmt.Errorf("follow the changes: %w: this store tells of none", ErrNoHistory)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	defer cancel()
+	if sw, ok := c.raw.(Sweeper); ok && !opts.Past {
+		sweeping.Go(func() { c.sweep(ctx, sw) })
+	}
 	err := f.Follow(ctx, opts, func(ch SlotChange) error {
 		var news []News
+		if ch.Lost != "" {
+			news = append(news, News{Kind: NewsLost, Why: ch.Lost})
+		}
 		if ch.Slot != "" {
-			if news = c.news(ch); len(news) == 0 {
-				return nil
-			}
+			news = append(news, c.news(ch)...)
+		}
+		if len(news) == 0 && ch.Slot != "" {
+			return nil
 		}
 		for i := range news {
 			news[i].At = ch.At
@@ -73,6 +87,43 @@ func (c *Catalog) Follow(ctx context.Context, opts FollowOptions, on func(positi
 		return fmt.Errorf("follow the changes: %w", err)
 	}
 	return nil
+}
+
+// sweepTime is how often records of nodes that ended without a word are looked
+// for while somebody follows.
+const sweepTime = 2 * time.Second
+
+// sweep takes the records of dead nodes out of a store that does not do so by
+// itself, until ctx ends.
+func (c *Catalog) sweep(ctx context.Context, sw Sweeper) {
+	tick := time.NewTicker(sweepTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var slots []Slot
+		next, err := "", error(nil)
+		for first := true; (first || next != "") && err == nil; first = false {
+			var p Page
+			if p, err = c.raw.List(ctx, rollSlot, next, 1000); err == nil {
+				for _, r := range p.Records {
+					if id, err := chunk.ParseNodeID(r.Field); err == nil {
+						slots = append(slots, nodeSlot(id))
+					}
+				}
+				next = p.Next
+			}
+		}
+		if err == nil {
+			err = sw.Sweep(ctx, slots...)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log.Debug("dead nodes not looked for", "err", err)
+		}
+	}
 }
 
 // news returns what a change of a slot means.
@@ -107,8 +158,8 @@ func (ch SlotChange) before(i int) []byte {
 type nameChange struct {
 	now, was   Entry
 	there, had bool
-	moving     bool // it is on its way to another directory now
-	moved      bool // it was, before
+	moving     bool // it is on its way to another directory now, or is being removed
+	moved      bool // it was on its way, before
 }
 
 func (c *Catalog) nameChange(e Event, before []byte) (n nameChange, err error) {
@@ -124,7 +175,7 @@ func (c *Catalog) nameChange(e Event, before []byte) (n nameChange, err error) {
 		if n.was, mv, err = c.moving(Record{Slot: e.Slot, Field: e.Field, Value: before}); err != nil {
 			return n, err
 		}
-		n.had, n.moved = true, mv != nil
+		n.had, n.moved = true, mv != nil && !mv.removal()
 	}
 	return n, nil
 }

@@ -26,6 +26,31 @@ type SlotChange struct {
 	Position string
 	// At is when the change was made by the store's clock; zero: not known.
 	At time.Time
+	// Lost, if not empty, says why changes before this one are missing.
+	Lost string
+}
+
+// StreamOptions are those of the bounded stream that Redis keeps of what happens.
+type StreamOptions struct {
+	On     bool
+	Key    string        // empty: one below the store's prefix
+	MaxLen int           // about how many changes are kept; 0: DefaultStreamMaxLen
+	Batch  int           // changes read at once; 0: DefaultStreamBatch
+	Block  time.Duration // longest wait of one request for new ones; 0: DefaultStreamBlock
+}
+
+// Defaults of StreamOptions.
+const (
+	DefaultStreamMaxLen = 100_000
+	DefaultStreamBatch  = 100
+	DefaultStreamBlock  = time.Second
+)
+
+// Sweeper is a store in which records whose leases have run out go only when
+// somebody looks.
+type Sweeper interface {
+	// Sweep looks at slots that may hold such records.
+	Sweep(ctx context.Context, slots ...Slot) error
 }
 
 // FollowOptions say which changes a Feed tells.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/staging"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
@@ -41,6 +42,9 @@ type Config struct {
 	MetaListen string // of the embedded server, HOST:PORT
 	// MetaTimeout bounds what an answer of the store is waited for.
 	MetaTimeout time.Duration
+
+	// Stream says whether a Redis store keeps a stream of what happens.
+	Stream meta.StreamOptions
 
 	Mountpoint string
 	CacheDirs  []string      // at least one

@@ -118,6 +118,9 @@ func (t *teller) below(p string) bool {
 // tell adds the events of one thing that happened.
 func (t *teller) tell(ctx context.Context, n meta.News) error {
 	switch n.Kind {
+	case meta.NewsLost:
+		t.paths = newEventPaths(t.catalog)
+		return t.add(&nodepb.Event{Type: eventGap, Note: n.Why, TimeUnixNs: stamp(n)})
 	case meta.NewsDirMade:
 		t.paths.made(n.Dir)
 	case meta.NewsDirGone:

@@ -53,7 +53,7 @@ func (n *Node) openStorage(ctx, life context.Context) error {
 		})
 	}
 	s.redacted = meta.RedactURL(s.url)
-	slots, err := s.open(ctx)
+	slots, err := s.open(ctx, stores.Options{Stream: n.cfg.Stream})
 	if err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func (n *Node) openStorage(ctx, life context.Context) error {
 }
 
 // open returns the store, by the shortest way there is.
-func (s *storage) open(ctx context.Context) (meta.Slots, error) {
+func (s *storage) open(ctx context.Context, opts stores.Options) (meta.Slots, error) {
 	if s.embedded == nil {
-		return stores.Open(ctx, s.url)
+		return stores.Open(ctx, s.url, opts)
 	}
 	return etcd.Open(ctx, s.url, etcd.Options{KV: s.embedded.Direct()})
 }

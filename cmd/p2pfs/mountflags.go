@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node"
 	"github.com/p2pfs/p2pfs/node/running"
 )
@@ -21,6 +23,13 @@ const envPrefix = "P2PFS_"
 // invocation does, and variables that mean something else.
 var noEnvironment = map[string]bool{"daemon": true, "help": true, "json": true, "node": true}
 
+// ancestors are variables that other stores of this family know for a flag. Ours
+// win.
+var ancestors = map[string]string{
+	"stream": "P2P_STREAM_ENABLED", "stream-key": "P2P_STREAM_KEY", "stream-maxlen": "P2P_STREAM_MAXLEN",
+	"stream-batch-size": "P2P_STREAM_BATCH_SIZE", "stream-block-ms": "P2P_STREAM_BLOCK_MS",
+}
+
 // mountSettings is all that mount is told.
 type mountSettings struct {
 	config node.Config
@@ -28,6 +37,7 @@ type mountSettings struct {
 	cacheSize, chunkSize sizeFlag
 	upload, download     sizeFlag
 	freeSpace            spaceFlag
+	streamBlock          int
 	daemon               bool
 	logFormat, logLevel  string
 	logFile              string
@@ -41,6 +51,11 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.MetaDir, "meta-dir", "", "keep the metadata store of a node without META_URL in `DIR` (default meta in the first --cache-dir, else a directory for this mountpoint in /var/lib/p2pfs, for users in ~/.local/share/p2pfs)")
 	f.StringVar(&c.MetaListen, "meta-listen", node.DefaultMetaListen, "`HOST:PORT` of that metadata store")
 	f.DurationVar(&c.MetaTimeout, "meta-timeout", node.DefaultMetaTimeout, "longest wait `TIME` for an answer of the metadata store, as in 5s")
+	f.BoolVar(&c.Stream.On, "stream", false, "keep a stream of what happens in a Redis store, for 'p2pfs events --from'; on all nodes or on none")
+	f.StringVar(&c.Stream.Key, "stream-key", "", "`KEY` of that stream (default PREFIX:{events})")
+	f.IntVar(&c.Stream.MaxLen, "stream-maxlen", meta.DefaultStreamMaxLen, "about how many changes it keeps, a `NUMBER`")
+	f.IntVar(&c.Stream.Batch, "stream-batch-size", meta.DefaultStreamBatch, "changes read from it at once, a `NUMBER`")
+	f.IntVar(&s.streamBlock, "stream-block-ms", int(meta.DefaultStreamBlock/time.Millisecond), "longest wait of one request for new ones, in `MILLISECONDS`")
 	f.StringVar(&c.Listen, "listen", node.DefaultListen, "`HOST:PORT` other nodes reach this one at; port 0 takes a free one")
 	f.StringVar(&c.Advertise, "advertise", "", "`HOST:PORT` told to other nodes (default: the --listen address; for 0.0.0.0 or [::] an address of this machine)")
 	f.StringVar(&c.HTTP, "http", "", "`HOST:PORT` of the status page and /metrics (default none)")
@@ -70,6 +85,10 @@ func (s *mountSettings) fromEnvironment(flags *pflag.FlagSet, lookup func(string
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, ok := lookup(name)
+		if other := ancestors[f.Name]; (!ok || value == "") && other != "" {
+			name = other
+			value, ok = lookup(name)
+		}
 		if !ok || value == "" || f.Changed || noEnvironment[f.Name] || failed != nil {
 			return
 		}
@@ -117,6 +136,10 @@ func (s *mountSettings) complete(args []string) error {
 		return usagef("--cache-size 0: the cache needs room; leave the flag out for no limit")
 	case s.chunkSize.set && c.ChunkSize == 0:
 		return usagef("--chunk-size 0: leave the flag out for the cluster's")
+	}
+	c.Stream.Block = time.Duration(s.streamBlock) * time.Millisecond
+	if c.Stream.MaxLen < 1 || c.Stream.Batch < 1 || s.streamBlock < 1 {
+		return usagef("--stream-maxlen, --stream-batch-size and --stream-block-ms: want 1 or more")
 	}
 	s.freeSpace.apply(c)
 	if _, err := s.level(); err != nil {

@@ -21,8 +21,6 @@ const (
 	// before the watch is given up and begun again where the listener is: the
 	// client would keep all that comes meanwhile in memory.
 	slowTime = 3 * time.Second
-	// endTime is how often the end of what has been is asked for.
-	endTime = 100 * time.Millisecond
 	// signTime is how often a quiet watch is asked for a sign of life: the
 	// client says nothing of a connection that it lost.
 	signTime = 2 * time.Second
@@ -63,6 +61,7 @@ type following struct {
 	on    func(meta.SlotChange) error
 	from  int64 // revision to watch from
 	until int64 // the last revision asked for; 0: no end
+	quiet int64 // revision that the server said last to have come to, with nothing told since; 0: none
 	ready bool  // on was told that nothing is missed from here
 }
 
@@ -100,9 +99,28 @@ func (f *following) begin(ctx context.Context, opts meta.FollowOptions) error {
 		}
 	}
 	if opts.Past {
-		f.until = now
+		if f.until, err = f.mark(ctx); err != nil {
+			return err
+		}
 	}
 	return f.known(ctx, now)
+}
+
+// mark writes a key that means nothing, and returns its revision: when a watch
+// has come there, it has told all before. (What servers before 3.5.8 say of how
+// far a watch has come may be ahead of it.)
+func (f *following) mark(ctx context.Context) (int64, error) {
+	wctx, cancel := context.WithTimeout(ctx, f.s.opts.WriteTimeout)
+	defer cancel()
+	cl, err := f.s.conn.get(wctx)
+	if err != nil {
+		return 0, f.s.explain(ctx, err)
+	}
+	r, err := cl.Put(wctx, f.s.slotKey("mark"), "")
+	if err != nil {
+		return 0, f.s.explain(ctx, err)
+	}
+	return r.Header.Revision, nil
 }
 
 // known reports whether the store has forgotten where to begin.
@@ -154,9 +172,7 @@ func (f *following) oldest(ctx context.Context) (int64, error) {
 
 // run watches until the watch breaks, all was told, or the listener is slow.
 func (f *following) run(ctx context.Context) error {
-	if f.until > 0 && f.from > f.until {
-		return errReached
-	}
+	f.quiet = 0
 	cl, err := f.s.conn.get(ctx)
 	if err != nil {
 		return f.s.explain(ctx, err)
@@ -165,11 +181,7 @@ func (f *following) run(ctx context.Context) error {
 	defer cancel()
 	ch := cl.Watch(ctx, f.s.target.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(f.from), clientv3.WithPrevKV(),
 		clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
-	every := signTime
-	if f.until > 0 {
-		every = endTime
-	}
-	ask := time.NewTicker(every)
+	ask := time.NewTicker(signTime)
 	defer ask.Stop()
 	heard := time.Now()
 	for {
@@ -179,10 +191,10 @@ func (f *following) run(ctx context.Context) error {
 		case r, ok = <-ch:
 			heard = time.Now()
 		case <-ask.C:
-			if time.Since(heard) > f.s.opts.ReadTimeout+every {
+			if time.Since(heard) > f.s.opts.ReadTimeout+signTime {
 				return fmt.Errorf("%w: %s: nothing was heard for %v", meta.ErrUnavailable, f.s.target.hosts, time.Since(heard).Round(time.Second))
 			}
-			actx, cancel := context.WithTimeout(ctx, every/2)
+			actx, cancel := context.WithTimeout(ctx, signTime/2)
 			_ = cl.RequestProgress(actx) // asked again
 			cancel()
 			continue
@@ -228,8 +240,16 @@ func (f *following) take(r clientv3.WatchResponse) error {
 		}
 		events = events[n:]
 	}
-	if r.IsProgressNotify() {
-		f.from = max(f.from, r.Header.Revision+1)
+	// A server may say so before it has told what comes before: a while later
+	// it has.
+	switch {
+	case len(r.Events) > 0:
+		f.quiet = 0
+	case r.IsProgressNotify():
+		if f.quiet > 0 && f.until == 0 {
+			f.from = max(f.from, f.quiet+1)
+		}
+		f.quiet = r.Header.Revision
 	}
 	if time.Since(began) > slowTime {
 		return errSlow
@@ -245,11 +265,10 @@ func (f *following) broken(err error) error {
 	return fmt.Errorf("%w: %s: %w", meta.ErrUnavailable, f.s.target.hosts, err)
 }
 
-// revision tells the changes of one revision, beyond until as well: they belong
-// together.
+// revision tells the changes of one revision.
 func (f *following) revision(events []*clientv3.Event) error {
 	rev := events[0].Kv.ModRevision
-	if f.until > 0 && rev > f.until {
+	if f.until > 0 && rev >= f.until {
 		f.from = f.until + 1
 		return nil
 	}

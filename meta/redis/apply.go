@@ -21,7 +21,7 @@ func (s *Store) apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets
 		return 0, err
 	}
 	c := &call{script: s.scripts.apply, keys: s.keys(slot), args: make([]any, 0, 5+3*(len(conds)+len(sets)))}
-	c.args = append(c.args, s.publish(), 0, len(sets), ttl, lease)
+	c.args = append(c.args, s.publishTo(), 0, len(sets), ttl, lease)
 	stated := 0
 	for _, cond := range conds {
 		if cond.Store && slot != meta.StoreSlot {
@@ -54,6 +54,9 @@ func (s *Store) apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets
 	}
 	if version == "" {
 		return 0, fmt.Errorf("change %s: %w", slot, meta.ErrConflict)
+	}
+	if len(version) > versionLen {
+		s.toStream(slot, version[versionLen:])
 	}
 	return parseDigits(version)
 }
@@ -103,6 +106,18 @@ func (s *Store) publish() string {
 		return "SPUBLISH" + s.at()
 	}
 	return "PUBLISH" + s.at()
+}
+
+// publishTo is publish for scripts whose changes are told to followers, too.
+func (s *Store) publishTo() string {
+	switch o := s.opts.Stream; {
+	case o.Key == "":
+		return s.publish()
+	case s.target.form == cluster:
+		return s.publish() + " R"
+	default:
+		return fmt.Sprintf("%s %d:%s %s", s.publish(), o.MaxLen, o.Key, streamCounter(o.Key))
+	}
 }
 
 func (s *Store) at() string { return fmt.Sprintf("@%d", s.target.db) }

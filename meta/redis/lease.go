@@ -54,9 +54,13 @@ func (l *lease) Release(ctx context.Context) error {
 
 // call runs a script that says whether the record was still the lease's.
 func (l *lease) call(ctx context.Context, sc *script) (mine bool, err error) {
-	c := &call{script: sc, keys: l.s.keys(l.key.Slot), args: []any{l.s.publish(), l.key.Field, l.id, l.ttl}}
+	c := &call{script: sc, keys: l.s.keys(l.key.Slot), args: []any{l.s.publishTo(), l.key.Field, l.id, l.ttl}}
 	if err := l.s.write(ctx, c); err != nil {
 		return false, err
+	}
+	if told, ok := c.reply.(string); ok && len(told) > versionLen {
+		l.s.toStream(l.key.Slot, told[versionLen:])
+		return true, nil
 	}
 	return number(c.reply) == 1, nil
 }

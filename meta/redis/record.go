@@ -102,6 +102,56 @@ func parseItem(slot meta.Slot, raw string) (it item, err error) {
 	return it, nil
 }
 
+// parseTold reads what luaSlot tells followers: the changes, and what each field
+// had before; nil if it was not there.
+func parseTold(slot meta.Slot, raw string) (it item, before [][]byte, err error) {
+	bad := func(rest string) (item, [][]byte, error) {
+		return item{}, nil, fmt.Errorf("read change of %s: %w: at %d of %d bytes", slot, meta.ErrFormat, len(raw)-len(rest), len(raw))
+	}
+	if len(raw) < 2*versionLen {
+		return bad(raw)
+	}
+	it.before, it.version = raw[:versionLen], raw[versionLen:2*versionLen]
+	v, err := parseDigits(it.version)
+	if err != nil {
+		return item{}, nil, fmt.Errorf("read change of %s: %w", slot, err)
+	}
+	before = [][]byte{}
+	for rest := raw[2*versionLen:]; rest != ""; {
+		op := rest[0]
+		if op == '!' {
+			it.cut = true
+			break
+		}
+		ev := meta.Event{Record: meta.Record{Slot: slot, Version: v}, SlotVersion: v}
+		ok := op == 'S' || op == 'L' || op == 'D'
+		if ok {
+			ev.Field, rest, ok = cutString(rest[1:])
+		}
+		var value, was string
+		if ok && op != 'D' {
+			value, rest, ok = cutString(rest)
+			ev.Value = []byte(value)
+		}
+		var had []byte
+		switch {
+		case !ok || rest == "":
+			return bad(rest)
+		case rest[0] == '-':
+			rest = rest[1:]
+		case rest[0] == '+':
+			if was, rest, ok = cutString(rest[1:]); !ok {
+				return bad(rest)
+			}
+			had = []byte(was)
+		default:
+			return bad(rest)
+		}
+		it.events, before = append(it.events, ev), append(before, had)
+	}
+	return it, before, nil
+}
+
 // cutString reads LENGTH:BYTES.
 func cutString(s string) (value, rest string, ok bool) {
 	i := strings.IndexByte(s, ':')

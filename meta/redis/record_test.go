@@ -122,3 +122,18 @@ func FuzzRecord(f *testing.F) {
 		_, _ = parseItem("d/1", raw)
 	})
 }
+
+func FuzzTold(f *testing.F) {
+	head := digits(1) + digits(2)
+	for _, s := range []string{head, head + "!", head + "S1:a2:xy-", head + "D1:a+2:xy", head + "L1:.4:node+0:", "", head + "S9:a"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		it, before, err := parseTold("d/1", raw)
+		if err != nil {
+			require.ErrorIs(t, err, meta.ErrFormat)
+			return
+		}
+		require.Len(t, before, len(it.events))
+	})
+}

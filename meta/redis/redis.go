@@ -54,6 +54,9 @@ type Options struct {
 	// Patience is how long a call is tried again that the store has refused
 	// for now, or that found no connection.
 	Patience time.Duration
+	// Stream says where changes are kept for those who ask later what
+	// happened. Zero: nowhere.
+	Stream meta.StreamOptions
 }
 
 func (o Options) withDefaults() Options {
@@ -77,6 +80,7 @@ type Store struct {
 	scripts scripts
 	hub     hub
 	leased  sync.Map        // kind(slot) of slots that were seen with a leased record
+	stream  streamWriter    // of a Cluster
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 }
@@ -92,16 +96,21 @@ func Open(_ context.Context, url string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	logging.Disable() // the client's own, of the whole process, says what errors say
+	if opts.Stream, err = streamOptions(opts.Stream, t.prefix); err != nil {
+		return nil, err
+	}
 	s := &Store{target: t, opts: opts.withDefaults(), scripts: newScripts()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.servers = connect(t, s.opts)
 	s.hub.feeds = make(map[string]*feed)
 	s.hub.sem = make(chan struct{}, 1)
+	s.stream.items = make(chan streamItem, streamQueue)
 	return s, nil
 }
 
 // Close implements meta.Slots.
 func (s *Store) Close() error {
+	s.stream.flush()
 	s.stop()
 	s.hub.wg.Wait()
 	if err := s.servers.close(); err != nil && !closed(err) {

@@ -17,16 +17,19 @@ func newScript(source string) *script {
 
 // scripts are those of this package.
 type scripts struct {
-	apply, renew, release, tail *script // on all keys of a slot
-	get, list                   *script // on its hash, and its index
-	lacks                       *script // on its hash, and its log
+	apply, renew, release, tail, sweep *script // on all keys of a slot
+	get, list                          *script // on its hash, and its index
+	stream                             *script // on the stream of a Cluster
+	lacks                              *script // on its hash, and its log
 }
 
 func newScripts() scripts {
 	return scripts{
 		apply: newScript(luaSlot + luaApply), renew: newScript(luaSlot + luaRenew),
 		release: newScript(luaSlot + luaRelease), tail: newScript(luaSlot + luaTail),
-		get: newScript(luaGet), list: newScript(luaList), lacks: newScript(luaLacks),
+		sweep: newScript(luaSlot + luaSweep),
+		get:   newScript(luaGet), list: newScript(luaList), lacks: newScript(luaLacks),
+		stream: newScript(luaStream),
 	}
 }
 
@@ -44,6 +47,12 @@ func newScripts() scripts {
 // (16 digits each) and for each change "S" or "L" (leased) with field and value,
 // or "D" with the field, each as LENGTH:BYTES. Changes too large for the log
 // empty it, and those too large to be published are published as "!".
+//
+// What followers are told of slots of directories, sets and nodes is the same
+// with what each field had, as "-" or "+LENGTH:BYTES" after its change. It goes to
+// the channel of the slot with a "+" while somebody has subscribed to patterns,
+// and to the stream that ARGV[1] names after the channel's end, as MAXLEN:KEY, or,
+// where that is another server's, to who runs the script (R).
 const luaSlot = `
 local rec, log, index, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call
@@ -89,10 +98,42 @@ local function note(item)
   end
 end
 
+local command, where, stream = string.match(ARGV[1], '^(%a+)(@%d+) ?(.*)$')
+local about, told = string.match(rec, '{(.*)}$'), {}
 local function publish(item)
   if #item > 65536 then item = string.sub(item, 1, 32) .. '!' end
-  local command, where = string.match(ARGV[1], '^(%a+)(.*)$')
   call(command, rec .. where, item)
+end
+
+-- listened reports whether anybody is told of changes of this slot.
+local function listened()
+  if not string.match(about, '^[dsn]/') then return false end
+  if stream ~= '' then return true end
+  if command ~= 'PUBLISH' then return false end
+  local n = redis.pcall('PUBSUB', 'NUMPAT')
+  return type(n) == 'number' and n > 0
+end
+
+local function before_value(r)
+  if not r then return '-' end
+  local v = string.sub(r, 18)
+  if string.sub(r, 17, 17) == 'L' then v = string.sub(r, 50) end
+  return '+' .. #v .. ':' .. v
+end
+
+-- tell tells followers. It fails in silence: the change is made.
+local function tell(item)
+  if #item > 1048576 then item = string.sub(item, 1, 32) .. '!' end
+  if stream == 'R' then
+    told[#told + 1] = #item .. ':' .. item
+    return
+  end
+  if command == 'PUBLISH' then redis.pcall('PUBLISH', rec .. where .. '+', item) end
+  local most, key, counter = string.match(stream, '^(%d+):(.*) (.*)$')
+  if most then
+    local n = redis.pcall('INCR', counter)
+    if type(n) == 'number' then redis.pcall('XADD', key, 'MAXLEN', '~', most, '*', 'n', n, 's', about, 'e', item) end
+  end
 end
 
 -- change makes changes {field, value, head}; no value: delete.
@@ -102,8 +143,15 @@ local function change(sets)
   if version <= before then version = before + 1 end
   local v = digits(version)
   local item, hash, fields = {digits(before), v}, {}, {}
-  for _, s in ipairs(sets) do
+  local news, had = nil, nil
+  if #sets > 0 and listened() then
+    local names = {}
+    for i, s in ipairs(sets) do names[i] = s[1] end
+    news, had = {digits(before), v}, call('HMGET', rec, unpack(names))
+  end
+  for i, s in ipairs(sets) do
     local f, value, head = s[1], s[2], s[3]
+    local items = #item
     if value then
       if tombstone(f) and call('HEXISTS', rec, f) == 0 then gone = gone + 1 end
       local op = 'S'
@@ -124,6 +172,7 @@ local function change(sets)
       if leased then call('ZREM', ends, f) end
       item[#item + 1] = 'D' .. #f .. ':' .. f
     end
+    if news and #item > items then news[#news + 1] = item[#item] .. before_value(had[i]) end
   end
   item = table.concat(item)
   note(item)
@@ -136,7 +185,8 @@ local function change(sets)
   elseif mind() then
     call('HSET', rec, '', facts())
   end
-  publish(item) -- the last: it may be refused
+  publish(item) -- it may be refused
+  if news then tell(table.concat(news)) end
   return v
 end
 
@@ -151,7 +201,7 @@ if leased then
 end
 `
 
-// luaApply returns the new version, or "" if a condition does not hold.
+// luaApply returns the new version, and with R what followers are told, or "" if a condition does not hold.
 //
 // KEYS[5]: the hash of the store's own slot, if a condition is on it.
 // ARGV: publish, number of conditions, number of changes, milliseconds of a
@@ -186,7 +236,7 @@ for i = 1, tonumber(ARGV[3]) do
   if ARGV[at] == 'D' then sets[i] = {ARGV[at + 1]} else sets[i] = {ARGV[at + 1], ARGV[at + 2], head} end
   at = at + 3
 end
-return change(sets)
+return change(sets) .. table.concat(told)
 `
 
 // luaMine finds the record of a lease. ARGV: publish, field, lease id.
@@ -204,9 +254,11 @@ call('ZADD', ends, e, ARGV[2])
 return 1
 `
 
-// luaRelease returns 1, or 0 if the record is not the lease's any more.
+// luaRelease returns 1, or with R what luaApply does, or 0 if the record is not
+// the lease's any more.
 const luaRelease = luaMine + `
-change({{ARGV[2]}})
+local v = change({{ARGV[2]}})
+if #told > 0 then return v .. table.concat(told) end
 return 1
 `
 
@@ -227,6 +279,25 @@ if since > version or not items[1] or string.sub(items[1][2][2], 1, 16) ~= ARGV[
 end
 for i, e in ipairs(items) do out[3 + i] = e[2][2] end
 return out
+`
+
+// luaSweep takes out the records whose leases have run out, and does no more. It
+// returns what followers are told, with R.
+const luaSweep = `
+return table.concat(told)
+`
+
+// luaStream writes items of a Cluster to the stream.
+//
+// KEYS: stream, counter. ARGV: MAXLEN, 1 if items before these were lost, and of
+// each item slot and text.
+const luaStream = `
+if ARGV[2] == '1' then redis.call('INCR', KEYS[2]) end
+for i = 3, #ARGV, 2 do
+  local n = redis.call('INCR', KEYS[2])
+  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'n', n, 's', ARGV[i], 'e', ARGV[i + 1])
+end
+return 1
 `
 
 // luaGet returns the server's clock in milliseconds, and the fields ARGV.

@@ -168,7 +168,7 @@ func (w *watch) pass(ctx context.Context, it item) error {
 // lease of the slot ends; negative: there is none.
 func (w *watch) catchUp(ctx context.Context) (time.Duration, error) {
 	for {
-		c := &call{script: w.s.scripts.tail, keys: w.s.keys(w.slot), args: []any{w.s.publish(), w.since, tailPage}}
+		c := &call{script: w.s.scripts.tail, keys: w.s.keys(w.slot), args: []any{w.s.publishTo(), w.since, tailPage}}
 		if err := w.s.write(ctx, c); err != nil { // it may take records out
 			return 0, err
 		}

@@ -13,10 +13,16 @@ import (
 	"github.com/p2pfs/p2pfs/meta/redis"
 )
 
+// Options of a store, whichever it is.
+type Options struct {
+	// Stream is for Redis; other stores have no use for it.
+	Stream meta.StreamOptions
+}
+
 // Open returns the store of a URL: etcd://, etcds://, redis://, rediss://,
 // redis+sentinel://, redis+cluster:// or memory://. It does not wait for the
 // store; errors are about the URL and hold no password.
-func Open(ctx context.Context, url string) (meta.Slots, error) {
+func Open(ctx context.Context, url string, opts Options) (meta.Slots, error) {
 	scheme, _, ok := strings.Cut(url, "://")
 	if !ok {
 		return nil, fmt.Errorf("metadata URL %q has no scheme; want etcd://HOST:PORT/PREFIX", meta.RedactURL(url))
@@ -32,7 +38,7 @@ func Open(ctx context.Context, url string) (meta.Slots, error) {
 	case "memory":
 		return memory.New(), nil
 	case "redis", "rediss", "redis+sentinel", "redis+cluster":
-		s, err := redis.Open(ctx, url, redis.Options{})
+		s, err := redis.Open(ctx, url, redis.Options{Stream: opts.Stream})
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ func TestOpen(t *testing.T) {
 		"redis://127.0.0.1:1", "redis://:p%40ss@[::1]:1/3/some/prefix", "rediss://u:p@127.0.0.1:1",
 		"redis+sentinel://u:p@127.0.0.1:1,127.0.0.1:2/service/0/p?sentinel_password=x", "redis+cluster://127.0.0.1:1,127.0.0.1:2/p?tls=true",
 	} {
-		s, err := stores.Open(t.Context(), url)
+		s, err := stores.Open(t.Context(), url, stores.Options{})
 		require.NoError(t, err, url)
 		require.NoError(t, s.Close(), url)
 	}
@@ -49,7 +49,7 @@ func TestOpen(t *testing.T) {
 		"etcds://u:secret@h?cert=/x":          "go together",
 		"etcd://u:secret@h?tls=true&tls=true": "2 times",
 	} {
-		_, err := stores.Open(t.Context(), url)
+		_, err := stores.Open(t.Context(), url, stores.Options{})
 		require.ErrorContains(t, err, want, url)
 		require.NotContains(t, err.Error(), "secret", url)
 	}
