@@ -42,6 +42,7 @@ type dirCache struct {
 	gen     uint64        // grows when what was known became void
 	version uint64        // of the directory, as far as the watch has told
 	since   uint64        // the version that the watch tells what comes after
+	heard   uint64        // the latest version that any answer of the store had
 	moved   chan struct{} // closed and replaced when version grows
 	listing *listing      // nil: not wholly known
 	loading bool          // a listing is being read; events are kept in pending
@@ -112,17 +113,19 @@ func (v *View) drop(d *dirCache) {
 	d.cancel()
 }
 
-// told returns the version that d has come to; 0 for none.
+// told returns the latest version that the store has said of d, in whatever
+// answer; 0 for none.
 func (d *dirCache) told() uint64 {
 	if d == nil {
 		return 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	told := max(d.version, d.heard)
 	if d.listing != nil {
-		return max(d.version, d.listing.at)
+		told = max(told, d.listing.at)
 	}
-	return d.version
+	return told
 }
 
 // checkHistory forgets a directory that the store says is at a version before

@@ -158,6 +158,10 @@ func (v *View) loadOnce(dir InodeID) ([]Entry, error) {
 		err = v.doubt(ctx, told, at)
 	}
 	v.health.report(err)
+	if err == nil && at < told { // what is remembered of it is void
+		v.checkHistory(d, told, at)
+		err = ErrGap
+	}
 	all, sound := v.endLoad(d, gen, entries, at, err)
 	if err != nil {
 		return nil, err

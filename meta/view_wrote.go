@@ -72,6 +72,7 @@ func (v *View) keep(dir InodeID, w word, name string) bool {
 // write puts a word where names are remembered. d.mu is held.
 func (v *View) write(d *dirCache, name string, w word) {
 	key := nameKey(d.id, name)
+	d.heard = max(d.heard, w.at)
 	var e *Entry
 	if w.gone {
 		v.names.Del(key)

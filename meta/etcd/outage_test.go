@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,66 +120,6 @@ func TestStopped(t *testing.T) {
 	t.Logf("reads again after %v", time.Since(start))
 }
 
-// TestViewOverEtcd is an outage as a mount sees it, with a real server.
-func TestViewOverEtcd(t *testing.T) {
-	t.Parallel()
-	srv := metatest.StartEtcd(t)
-	other := meta.NewCatalog(open(t, srv.URL("x"), etcd.Options{}), meta.Options{})
-	metatest.Join(t, other)
-	a, err := other.Link(t.Context(), meta.RootDir, metatest.File("a", 1))
-	require.NoError(t, err)
-
-	store := open(t, srv.URL("x"), etcd.Options{})
-	changed := make(chan meta.Change, 100)
-	v, err := meta.NewView(meta.ViewConfig{
-		Catalog:  meta.NewCatalog(store, meta.Options{}),
-		OnChange: func(c meta.Change) { changed <- c },
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = v.Close() })
-	entries, err := v.List(t.Context(), meta.RootDir)
-	require.NoError(t, err)
-	require.Equal(t, []meta.Entry{a}, entries)
-
-	for name, stop := range map[string]struct{ down, up func() }{
-		"stopped": {srv.Pause, srv.Resume},
-		"killed":  {srv.Kill, srv.Restart},
-	} {
-		stop.down()
-		start := time.Now()
-		_, err = v.Confirm(t.Context(), meta.RootDir, "a")
-		require.NoError(t, err, name)
-		t.Logf("%s: the first open took %v", name, time.Since(start))
-		require.Less(t, time.Since(start), meta.DefaultTimeout+time.Second, name)
-		start = time.Now()
-		for range 100 {
-			_, err = v.Confirm(t.Context(), meta.RootDir, "a")
-			require.NoError(t, err, name)
-		}
-		require.Less(t, time.Since(start), time.Second, name)
-		_, err = v.Lookup(t.Context(), meta.RootDir, "b")
-		require.ErrorIs(t, err, meta.ErrUnavailable, name)
-		require.Equal(t, meta.StateDown, v.State().State)
-
-		stop.up()
-		start = time.Now()
-		require.Eventually(t, func() bool { return v.State().State == meta.StateUp }, soon, tick, name)
-		t.Logf("%s: up again after %v", name, time.Since(start))
-		_, err = other.Link(t.Context(), meta.RootDir, metatest.File(name, 1))
-		require.NoError(t, err, name)
-		_, err = v.Lookup(t.Context(), meta.RootDir, name)
-		require.NoError(t, err, name)
-		require.Eventually(t, func() bool {
-			select {
-			case c := <-changed:
-				return c == meta.Change{Dir: meta.RootDir, Name: name}
-			default:
-				return false
-			}
-		}, soon, tick, name)
-	}
-}
-
 // TestPrefix: the prefix is a prefix of every key, and nothing else is
 // touched.
 func TestPrefix(t *testing.T) {
@@ -200,41 +139,31 @@ func TestPrefix(t *testing.T) {
 	require.Equal(t, []string{"a/b/d/1", "a/b/d/1/a", "a/d/1", "a/d/1/a", "p2p/d/1", "p2p/d/1/a"}, keys)
 }
 
-// TestViewOverWipedStore: a store that was made anew is not taken for the old
-// one, though its port is the same and nothing says so.
-func TestViewOverWipedStore(t *testing.T) {
+// TestOutages: one server, over a link. O1, O2, O4
+func TestOutages(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartEtcd(t)
-	other := meta.NewCatalog(open(t, srv.URL("x"), etcd.Options{}), meta.Options{})
-	metatest.Join(t, other)
-	for i := range 10 {
-		_, err := other.Link(t.Context(), meta.RootDir, metatest.File(strings.Repeat("n", i+1), 1))
-		require.NoError(t, err)
-	}
-	v, err := meta.NewView(meta.ViewConfig{Catalog: meta.NewCatalog(open(t, srv.URL("x"), etcd.Options{}), meta.Options{})})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = v.Close() })
-	entries, err := v.List(t.Context(), meta.RootDir)
-	require.NoError(t, err)
-	require.Len(t, entries, 10)
+	link := metatest.NewProxy(t, srv.Addr())
+	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, "etcd://"+link.Addr()+"/x", etcd.Options{}) },
+		append(metatest.LinkOutages(link),
+			metatest.Outage{Name: "stopped", Begin: srv.Pause, End: srv.Resume},
+			metatest.Outage{Name: "killed", Begin: srv.Kill, End: srv.Restart},
+		)...)
+}
 
-	srv.Kill()
-	srv.Wipe()
-	srv.Restart()
-	require.Eventually(t, func() bool { // the connection comes back a moment after the server
-		_, err := other.Join(t.Context(), meta.JoinOptions{Create: true})
-		return err == nil
-	}, soon, tick)
-	fresh, err := other.Link(t.Context(), meta.RootDir, metatest.File("fresh", 1))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		entries, err = v.List(t.Context(), meta.RootDir)
-		return err == nil && slices.Equal(entries, []meta.Entry{fresh})
-	}, soon, tick)
-	_, err = other.Link(t.Context(), meta.RootDir, metatest.File("later", 1))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, err := v.Lookup(t.Context(), meta.RootDir, "later")
-		return err == nil
-	}, soon, tick)
+// TestOutagesMany: members that lose their leader, and most of them. O1, O2, O4
+func TestOutagesMany(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartEtcdCluster(t)
+	var leader *metatest.Etcd
+	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), etcd.Options{}) },
+		metatest.Outage{Name: "no quorum", Begin: func() { srv.Members[0].Kill(); srv.Members[1].Kill() }, End: func() { srv.Restart(0, 1) }},
+		metatest.Outage{Name: "fail-over", Passing: true, Begin: func() { leader = srv.Leader(t); leader.Kill() }, End: func() { leader.Restart() }},
+	)
+}
+
+func TestLost(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartEtcd(t)
+	metatest.RunLost(t, srv, func(t *testing.T, prefix string) meta.Slots { return open(t, srv.URL(prefix), etcd.Options{}) })
 }

@@ -15,6 +15,8 @@ type Etcd struct {
 	data string
 }
 
+var _ Server = (*Etcd)(nil)
+
 // StartEtcd starts the etcd of this machine with default limits. The test's
 // end kills it.
 func StartEtcd(t *testing.T) *Etcd {
@@ -40,3 +42,9 @@ func (e *Etcd) URL(prefix string) string { return fmt.Sprintf("etcd://%s/%s", e.
 
 // Wipe removes the data of a killed server.
 func (e *Etcd) Wipe() { require.NoError(e.t, os.RemoveAll(e.data)) }
+
+// Save implements Server.
+func (e *Etcd) Save() { copyDir(e.t, e.data+".saved", e.data) }
+
+// Recall implements Server.
+func (e *Etcd) Recall() { copyDir(e.t, e.data, e.data+".saved") }

@@ -38,18 +38,24 @@ func StartEtcdCluster(t testing.TB) *EtcdCluster {
 		}
 		c.Members = append(c.Members, e)
 	}
-	started := make(chan bool, len(peers)) // none of them listens before most are there
-	for _, e := range c.Members {
-		go func() { started <- e.start() }()
-	}
-	for range c.Members {
-		require.True(t, <-started, "etcd does not start: %s", c.Members[0].output())
-	}
+	c.Restart(0, 1, 2)
 	for _, e := range c.Members {
 		t.Cleanup(e.Kill)
 	}
 	c.Leader(t)
 	return c
+}
+
+// Restart starts killed members, by their numbers, all at once: none of them
+// answers before most are there.
+func (c *EtcdCluster) Restart(members ...int) {
+	started := make(chan bool, len(members))
+	for _, i := range members {
+		go func() { started <- c.Members[i].start() }()
+	}
+	for range members {
+		require.True(c.Members[0].t, <-started, "etcd does not start: %s", c.Members[0].output())
+	}
 }
 
 // Leader waits until there is a leader, and returns it.

@@ -17,6 +17,8 @@ type Redis struct {
 	dir string
 }
 
+var _ Server = (*Redis)(nil)
+
 // StartRedis starts the redis-server of this machine with more settings, as
 // "--maxmemory", "1mb". What it answered outlives its process, though not the
 // machine: it waits for no disk. The test's end kills it.
@@ -50,6 +52,14 @@ func (r *Redis) URL(prefix string) string { return fmt.Sprintf("redis://%s/0/%s"
 
 // Wipe removes the data of a killed server.
 func (r *Redis) Wipe() {
-	require.NoError(r.t, os.RemoveAll(filepath.Join(r.dir, "appendonlydir")))
+	require.NoError(r.t, os.RemoveAll(r.data()))
 	require.NoError(r.t, os.RemoveAll(filepath.Join(r.dir, "dump.rdb")))
 }
+
+// Save implements Server.
+func (r *Redis) Save() { copyDir(r.t, r.data()+".saved", r.data()) }
+
+// Recall implements Server.
+func (r *Redis) Recall() { copyDir(r.t, r.data(), r.data()+".saved") }
+
+func (r *Redis) data() string { return filepath.Join(r.dir, "appendonlydir") }
