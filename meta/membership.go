@@ -13,6 +13,9 @@ import (
 // NodeTTL is how long a node counts as alive after its last renewal.
 const NodeTTL = 10 * time.Second
 
+// errStarted: the record is of another start of the same node.
+var errStarted = errors.New("this node was started anew")
+
 // Membership is a node's leased record: while it stands, others choose the
 // node as a provider.
 type Membership struct {
@@ -21,7 +24,7 @@ type Membership struct {
 	ttl  time.Duration
 
 	mu    sync.Mutex
-	lease Lease
+	lease Lease // nil: never joined
 }
 
 // JoinNode writes the node's record. Run keeps it; without Run it vanishes
@@ -98,6 +101,12 @@ func (m *Membership) mayTake(ctx context.Context, key Key) (If, error) {
 	if err != nil {
 		return If{}, err
 	}
+	m.mu.Lock()
+	joined := m.lease != nil
+	m.mu.Unlock()
+	if joined && n.Incarnation != m.info.Incarnation {
+		return If{}, fmt.Errorf("%w: %w", errStarted, ErrExist)
+	}
 	if n.Host != m.info.Host {
 		return If{}, fmt.Errorf("this node id is alive on host %q, at %s; was its cache directory copied?: %w", n.Host, firstAddr(n.Addrs), ErrExist)
 	}
@@ -116,19 +125,30 @@ func firstAddr(addrs map[string]string) string {
 
 // Run renews the record at a third of its ttl until ctx ends (nil), and writes
 // it anew when it was lost. An unreachable store is waited for. It ends with
-// ErrExist when another machine took the id meanwhile.
+// ErrExist when another machine, or a later start of this node, took the id
+// meanwhile: its record stays as it is.
 func (m *Membership) Run(ctx context.Context) error {
 	tick := time.NewTicker(m.ttl / 3)
 	defer tick.Stop()
+	var other time.Time // since when another start's record is in the place of ours
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if err := m.renew(ctx); errors.Is(err, ErrExist) {
+		err := m.renew(ctx)
+		switch {
+		case !errors.Is(err, errStarted):
+			other = time.Time{}
+		case other.IsZero():
+			other = time.Now()
+		}
+		// One that came back with an old copy of the store runs out.
+		if errors.Is(err, ErrExist) && (other.IsZero() || time.Since(other) > 2*m.ttl) {
 			return err
-		} else if err != nil && ctx.Err() == nil {
+		}
+		if err != nil && ctx.Err() == nil {
 			m.c.log.Debug("node record not renewed", "err", err)
 		}
 	}

@@ -29,7 +29,8 @@ const (
 	DefaultPassthrough = "auto"
 	DefaultMetaTimeout = 5 * time.Second
 	MinMetaTimeout     = 100 * time.Millisecond
-	DefaultNodeTTL     = 10 * time.Second
+	DefaultProviderTTL = 10 * time.Second
+	MinProviderTTL     = 2 * time.Second
 )
 
 // DefaultPrivate are the patterns of the names that are not published.
@@ -43,6 +44,9 @@ type Config struct {
 	// MetaTimeout bounds what an answer of the store is waited for.
 	MetaTimeout time.Duration
 
+	// ProviderTTL is how long a node that ends without a word is still chosen to
+	// fetch from.
+	ProviderTTL time.Duration
 	// Stream says whether a Redis store keeps a stream of what happens.
 	Stream meta.StreamOptions
 
@@ -89,6 +93,9 @@ func (c Config) withDefaults() (Config, error) {
 	set(&c.Passthrough, DefaultPassthrough)
 	if c.MetaTimeout == 0 {
 		c.MetaTimeout = DefaultMetaTimeout
+	}
+	if c.ProviderTTL == 0 {
+		c.ProviderTTL = DefaultProviderTTL
 	}
 	if c.Private == nil {
 		c.Private = staging.DefaultPrivate()
@@ -157,6 +164,9 @@ func (c Config) Validate() error {
 		if limit != 0 && limit < tcp.LeastLimit {
 			return fmt.Errorf("%s: %d bytes per second: want %d at least, or 0 for no limit", flag, limit, tcp.LeastLimit)
 		}
+	}
+	if c.ProviderTTL != 0 && c.ProviderTTL < MinProviderTTL {
+		return fmt.Errorf("--provider-ttl %s: want at least %s", c.ProviderTTL, MinProviderTTL)
 	}
 	if err := staging.CheckPrivate(c.Private); err != nil {
 		return fmt.Errorf("--private-glob: %w", err)

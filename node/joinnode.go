@@ -14,14 +14,15 @@ func (n *Node) joinNode(ctx context.Context, info meta.NodeInfo) (*meta.Membersh
 	try := func() (*meta.Membership, error) {
 		bound, cancel := context.WithTimeout(ctx, n.cfg.MetaTimeout)
 		defer cancel()
-		return n.catalog.JoinNode(bound, info, DefaultNodeTTL)
+		return n.catalog.JoinNode(bound, info, n.cfg.ProviderTTL)
 	}
 	member, err := try()
 	if !errors.Is(err, meta.ErrExist) {
 		return member, err
 	}
-	n.log.Warn("waiting for the record of an earlier boot of this machine, or of a double, to run out", "ttl", DefaultNodeTTL, "err", err)
-	if n.catalog.Outlast(ctx, info, DefaultNodeTTL) != nil {
+	ttl := max(n.cfg.ProviderTTL, DefaultProviderTTL) // it may have another one
+	n.log.Warn("waiting for the record of an earlier boot of this machine, or of a double, to run out", "ttl", ttl, "err", err)
+	if n.catalog.Outlast(ctx, info, ttl) != nil {
 		return nil, err
 	}
 	return try()

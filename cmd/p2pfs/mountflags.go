@@ -51,6 +51,7 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.MetaDir, "meta-dir", "", "keep the metadata store of a node without META_URL in `DIR` (default meta in the first --cache-dir, else a directory for this mountpoint in /var/lib/p2pfs, for users in ~/.local/share/p2pfs)")
 	f.StringVar(&c.MetaListen, "meta-listen", node.DefaultMetaListen, "`HOST:PORT` of that metadata store")
 	f.DurationVar(&c.MetaTimeout, "meta-timeout", node.DefaultMetaTimeout, "longest wait `TIME` for an answer of the metadata store, as in 5s")
+	f.DurationVar(&c.ProviderTTL, "provider-ttl", node.DefaultProviderTTL, "`TIME` after which no other node chooses this one any more if it is killed; it says that it lives three times as often")
 	f.BoolVar(&c.Stream.On, "stream", false, "keep a stream of what happens in a Redis store, for 'p2pfs events --from'; on all nodes or on none")
 	f.StringVar(&c.Stream.Key, "stream-key", "", "`KEY` of that stream (default PREFIX:{events})")
 	f.IntVar(&c.Stream.MaxLen, "stream-maxlen", meta.DefaultStreamMaxLen, "about how many changes it keeps, a `NUMBER`")
