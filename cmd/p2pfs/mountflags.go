@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node"
 	"github.com/p2pfs/p2pfs/node/running"
 )
@@ -54,9 +53,9 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.ProviderTTL, "provider-ttl", node.DefaultProviderTTL, "`TIME` after which no other node chooses this one any more if it is killed; it says that it lives three times as often")
 	f.BoolVar(&c.Stream.On, "stream", false, "keep a stream of what happens in a Redis store, for 'p2pfs events --from'; on all nodes or on none")
 	f.StringVar(&c.Stream.Key, "stream-key", "", "`KEY` of that stream (default PREFIX:{events})")
-	f.IntVar(&c.Stream.MaxLen, "stream-maxlen", meta.DefaultStreamMaxLen, "about how many changes it keeps, a `NUMBER`")
-	f.IntVar(&c.Stream.Batch, "stream-batch-size", meta.DefaultStreamBatch, "changes read from it at once, a `NUMBER`")
-	f.IntVar(&s.streamBlock, "stream-block-ms", int(meta.DefaultStreamBlock/time.Millisecond), "longest wait of one request for new ones, in `MILLISECONDS`")
+	f.IntVar(&c.Stream.MaxLen, "stream-maxlen", node.DefaultStreamMaxLen, "about how many changes it keeps, a `NUMBER`")
+	f.IntVar(&c.Stream.Batch, "stream-batch-size", node.DefaultStreamBatch, "changes read from it at once, a `NUMBER`")
+	f.IntVar(&s.streamBlock, "stream-block-ms", int(node.DefaultStreamBlock/time.Millisecond), "longest wait of one request for new ones, in `MILLISECONDS`")
 	f.StringVar(&c.Listen, "listen", node.DefaultListen, "`HOST:PORT` other nodes reach this one at; port 0 takes a free one")
 	f.StringVar(&c.Advertise, "advertise", "", "`HOST:PORT` told to other nodes (default: the --listen address; for 0.0.0.0 or [::] an address of this machine)")
 	f.StringVar(&c.HTTP, "http", "", "`HOST:PORT` of the status page and /metrics (default none)")
