@@ -102,9 +102,9 @@ func (a *app) benchSwarm(ctx context.Context, cfg swarm.Config) error {
 }
 
 func (a *app) printSwarm(r swarm.Result) error {
-	err := a.printf("%s of %s each way, %s in %s, by %s\none plain copy %.2f s (%s), floor %.2f s, %.0f %% of the processors idle\n\n",
+	err := a.printf("%s of %s each way, %s in %s, by %s\none plain copy %.2f s (%s), floor %.2f s\n%.0f %% of the processors idle, the nodes took %.1f s of them\n\n",
 		plural(int64(r.Receivers), "receiver"), formatRate(r.RateBits), formatSize(r.SizeBytes), plural(r.Blocks, "block"), r.By,
-		r.CopySeconds, formatRate(int64(float64(r.SizeBytes)*8/r.CopySeconds)), r.FloorSeconds, 100*r.CPUIdle)
+		r.CopySeconds, formatRate(int64(float64(r.SizeBytes)*8/r.CopySeconds)), r.FloorSeconds, 100*r.CPUIdle, r.NodesCPU)
 	if err != nil {
 		return err
 	}

@@ -24,9 +24,10 @@ type Result struct {
 	MedianSeconds  float64   `json:"median_seconds"`
 	SlowestOver    float64   `json:"slowest_over_floor"`
 	MedianOver     float64   `json:"median_over_floor"`
-	SourceCopies   float64   `json:"source_copies"`   // bytes the source sent over the size
-	ReceivedCopies float64   `json:"received_copies"` // the most any receiver got over the size
-	CPUIdle        float64   `json:"cpu_idle"`        // part of all processors, while it ran
+	SourceCopies   float64   `json:"source_copies"`     // bytes the source sent over the size
+	ReceivedCopies float64   `json:"received_copies"`   // the most any receiver got over the size
+	CPUIdle        float64   `json:"cpu_idle"`          // part of all processors, while it ran
+	NodesCPU       float64   `json:"nodes_cpu_seconds"` // what all nodes took of the processors, while it ran
 	Valid          bool      `json:"valid"`
 	Peers          []Peer    `json:"peers,omitempty"`
 }

@@ -183,6 +183,10 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	busy, err := b.nodesCPU()
+	if err != nil {
+		return err
+	}
 	b.began = time.Now()
 	before, err := readCPU()
 	if err != nil {
@@ -201,6 +205,11 @@ func (b *bench) measure(ctx context.Context) error {
 		return err
 	}
 	b.result.CPUIdle = after.idleSince(before)
+	busyNow, err := b.nodesCPU()
+	if err != nil {
+		return err
+	}
+	b.result.NodesCPU = busyNow - busy
 	b.result.take(seconds)
 	now, err := b.source.counters(ctx)
 	if err != nil {
@@ -215,6 +224,18 @@ func (b *bench) measure(ctx context.Context) error {
 		b.result.ReceivedCopies = max(b.result.ReceivedCopies, float64(got["received_bytes"])/float64(b.Size))
 	}
 	return nil
+}
+
+// nodesCPU returns the processor time that all nodes have taken so far.
+func (b *bench) nodesCPU() (sum float64, err error) {
+	for _, n := range append([]*node{b.source}, b.receivers...) {
+		s, err := processSeconds(n.proc.PID())
+		if err != nil {
+			return 0, err
+		}
+		sum += s
+	}
+	return sum, nil
 }
 
 func (b *bench) verify(ctx context.Context) error {

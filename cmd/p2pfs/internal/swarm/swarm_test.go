@@ -1,8 +1,10 @@
 package swarm
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -44,6 +46,19 @@ func TestIdleTimeOfAllProcessors(t *testing.T) {
 		_, err := parseCPU([]byte(bad))
 		require.Error(t, err, bad)
 	}
+}
+
+func TestProcessorTimeOfAProcess(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	for s := 0.0; s < 3*tick; { // work
+		require.Less(t, time.Since(began), time.Minute)
+		var err error
+		s, err = processSeconds(os.Getpid())
+		require.NoError(t, err)
+	}
+	_, err := processSeconds(1 << 30)
+	require.Error(t, err)
 }
 
 func TestTheFileIsAsItsSeedSays(t *testing.T) {
