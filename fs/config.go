@@ -23,6 +23,9 @@ type Names interface {
 	// Confirm is Lookup by a linearizable read: it sees every change that
 	// ended before the call. While the store is down it returns what is known.
 	Confirm(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
+	// Standing reports, by a linearizable read, whether the directories of a way
+	// still are where it says: meta.ErrStale if one is not.
+	Standing(ctx context.Context, way meta.Way) error
 	// List returns the entries of a directory. The slice is shared: nobody
 	// changes it.
 	List(ctx context.Context, dir meta.InodeID) ([]meta.Entry, error)

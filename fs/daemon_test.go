@@ -127,6 +127,17 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 	case "remove":
 		d.names.remove(dir, name)
 		delete(d.ids, string(o.Path))
+	case "move": // a directory, and what was made in it
+		toDir, toName := d.split(string(o.Target))
+		d.names.give(dir, name, toDir, toName)
+		moved := map[string]meta.InodeID{}
+		for path, id := range d.ids {
+			if rest, ok := strings.CutPrefix(path, string(o.Path)); ok && (rest == "" || rest[0] == '/') {
+				path = string(o.Target) + rest
+			}
+			moved[path] = id
+		}
+		d.ids = moved
 	case "lag":
 		d.names.setLag(o.On)
 	case "down":

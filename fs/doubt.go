@@ -38,8 +38,13 @@ func (t *table) mistrust(n *inode, tid uint32, want intent, came time.Time) {
 	if want.write {
 		t.want(n, came)
 	}
+	t.doubt(kid{n.dir, n.entry.Name}, tid, came)
+}
+
+// doubt records that a thread was answered by ESTALE because of a name. t.mu is
+// held.
+func (t *table) doubt(k kid, tid uint32, came time.Time) {
 	prune(t.doubts, doubtsKept, func(d doubt) bool { return came.After(d.until) })
-	k := kid{n.dir, n.entry.Name}
 	told := t.doubts[k].told
 	if told == nil || len(told) >= toldKept {
 		told = map[uint32]time.Time{}

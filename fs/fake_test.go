@@ -2,6 +2,7 @@ package fs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,6 +73,21 @@ func (n *fakeNames) Confirm(_ context.Context, dir meta.InodeID, name string) (m
 	return n.here(e, err)
 }
 
+func (n *fakeNames) Standing(_ context.Context, way meta.Way) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range way {
+		e, err := n.get(n.dirs, s.Dir, s.Name)
+		switch {
+		case errors.Is(err, meta.ErrUnavailable):
+			return err
+		case err != nil || e.Inode != s.Inode:
+			return fmt.Errorf("%q: %w", s.Name, meta.ErrStale)
+		}
+	}
+	return nil
+}
+
 func (n *fakeNames) List(_ context.Context, dir meta.InodeID) ([]meta.Entry, error) {
 	n.lists.Add(1)
 	n.mu.Lock()
@@ -115,6 +131,18 @@ func (n *fakeNames) remove(dir meta.InodeID, name string) {
 	if e.Kind == meta.KindDir {
 		delete(n.dirs, e.Inode)
 	}
+}
+
+// give gives a directory another name.
+func (n *fakeNames) give(from meta.InodeID, name string, to meta.InodeID, newName string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.dirs[from][name]
+	delete(n.dirs[from], name)
+	e.Name = newName
+	n.dirs[to][newName] = e
+	delete(n.listed, from)
+	delete(n.listed, to)
 }
 
 // setLag freezes what Lookup sees, or lets it catch up.

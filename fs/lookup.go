@@ -28,8 +28,11 @@ func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string,
 	}
 	c := f.newCall(cancel, header, defaultNamesTimeout)
 	defer c.end()
-	changes := f.table.seen(parent)
+	changes, came := f.table.seen(parent), time.Now()
 	e, confirmed, err := f.find(c, parent.id, name)
+	if errors.Is(err, meta.ErrNotFound) {
+		err = f.absent(c, parent.id, header.Pid, came, err)
+	}
 	if err != nil {
 		f.complain(c, "look up", name, err)
 		// A name that is not there is ENOENT whichever directory id it was

@@ -96,10 +96,19 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32, want intent) fus
 		return fuse.OK
 	}
 	dir, known := f.table.where(n)
+	standing := make(chan error, 1)
+	if dir == meta.RootDir || f.table.isWritten(n) {
+		standing <- nil
+	} else {
+		go func() { standing <- f.standing(ctx, dir, tid, came) }()
+	}
 	e, err := f.cfg.Names.Confirm(ctx, dir, known.Name)
+	moved := <-standing
 	switch {
 	case errors.Is(err, meta.ErrNotFound), err == nil && !f.table.still(n, &e):
 		f.table.mistrust(n, tid, want, came)
+		return statusStale
+	case err == nil && errors.Is(moved, meta.ErrStale):
 		return statusStale
 	case err != nil:
 		f.complain(ctx, "open", known.Name, err)

@@ -2,6 +2,8 @@ package fs
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -28,7 +30,11 @@ func (f *FS) remove(cancel <-chan struct{}, header *fuse.InHeader, name, op stri
 	c := f.newCall(cancel, header, defaultNamesTimeout)
 	defer c.end()
 	f.table.markName(parent.id, name)
+	came := time.Now()
 	if err := how(f.cfg.Changes, c, parent.id, name); err != nil {
+		if errors.Is(err, meta.ErrNotFound) {
+			err = f.absent(c, parent.id, header.Pid, came, err)
+		}
 		f.complain(c, op, name, err)
 		return byWriter(err)
 	}
@@ -55,10 +61,16 @@ func (r *raw) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newName
 	}
 	c := f.newLasting(cancel, &in.InHeader, publishTimeout) // it may publish
 	defer c.end()
+	came := time.Now()
 	source, target := meta.Place{Dir: from.id, Name: oldName}, meta.Place{Dir: to.id, Name: newName}
 	f.table.markName(source.Dir, source.Name)
 	f.table.markName(target.Dir, target.Name)
 	e, err := f.cfg.Changes.Rename(c, source, target, in.Flags&unix.RENAME_NOREPLACE != 0)
+	if errors.Is(err, meta.ErrNotFound) {
+		if err = f.absent(c, from.id, in.Pid, came, err); errors.Is(err, meta.ErrNotFound) {
+			err = f.absent(c, to.id, in.Pid, came, err)
+		}
+	}
 	if err != nil {
 		f.complain(c, "rename", oldName, err)
 		return byWriter(err)

@@ -141,7 +141,7 @@ func (f *FS) setSize(c *call, n *inode, in *fuse.SetAttrIn, size uint64) fuse.St
 	if !cut {
 		if err := s.write.Resize(c, int64(size)); err != nil {
 			f.complain(c, "truncate", f.table.nameOf(n), err)
-			return byWriter(err)
+			return byOwner(err)
 		}
 	}
 	switch {

@@ -50,6 +50,7 @@ type table struct {
 	kids    map[meta.InodeID]map[string]*inode // the inode a name stands for now
 	objects map[chunk.ObjectID]map[*inode]struct{}
 	doubts  map[kid]doubt
+	strays  map[walker]strayed
 	wants   map[kid]time.Time // names that are about to be opened for writing, until when
 	own     map[kid]time.Time // names changed here, when
 }
@@ -68,6 +69,7 @@ func (t *table) init(root meta.Entry) {
 	t.kids = map[meta.InodeID]map[string]*inode{}
 	t.objects = map[chunk.ObjectID]map[*inode]struct{}{}
 	t.doubts = map[kid]doubt{}
+	t.strays = map[walker]strayed{}
 	t.wants = map[kid]time.Time{}
 	t.own = map[kid]time.Time{}
 	r := &inode{node: rootNode, gen: 1, kind: meta.KindDir, id: root.Inode, dir: root.Inode, entry: root, lookups: 1}

@@ -43,7 +43,7 @@ func (r *raw) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (u
 			_, e := f.table.where(h.inode)
 			f.complain(c, "write", e.Name, fmt.Errorf("%d bytes at %d: %w", len(b), off+int64(done), err))
 			if done == 0 {
-				return 0, byWriter(err)
+				return 0, byOwner(err)
 			}
 			break
 		}

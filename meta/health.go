@@ -132,6 +132,23 @@ func (h *health) await(ctx context.Context) error {
 	}
 }
 
+// back waits, without a bound, until the store is not known to be down, or ctx
+// ends.
+func (h *health) back(ctx context.Context) {
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		down, up := h.state == StateDown, h.up
+		h.mu.Unlock()
+		if !down {
+			return
+		}
+		select {
+		case <-up:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // idle reports whether nothing has been heard of the store for d.
 func (h *health) idle(d time.Duration) bool {
 	h.mu.Lock()

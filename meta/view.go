@@ -84,6 +84,7 @@ type View struct {
 	reads    *flights[Key, Entry]
 	versions *flights[InodeID, uint64]
 	loads    *flights[InodeID, []Entry]
+	ways     *flights[string, struct{}]
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -136,6 +137,7 @@ func NewView(cfg ViewConfig) (*View, error) {
 	v.reads = newFlights[Key, Entry](v.spawn)
 	v.versions = newFlights[InodeID, uint64](v.spawn)
 	v.loads = newFlights[InodeID, []Entry](v.spawn)
+	v.ways = newFlights[string, struct{}](v.spawn)
 	v.health = &health{
 		patience: cfg.Timeout, probe: v.probe, spawn: v.spawn, ctx: v.ctx,
 		state: StateStarting, since: time.Now(),
@@ -278,6 +280,7 @@ func (v *View) remember(dir InodeID, name string) (Entry, bool) {
 		var ok bool
 		if e, ok = v.local.Entry(dir, name); ok {
 			know = present
+			v.watchLater(dir)
 		}
 	}
 	if know != present {

@@ -233,6 +233,35 @@ func (v *View) startWatch(d *dirCache, since uint64) {
 	v.wg.Go(func() { v.watch(d, since) })
 }
 
+// watchLater sees to it that whoever remembers what the table said of a directory,
+// while the store is out of reach, is told when it is back: a directory that is not
+// watched would stay as it was.
+func (v *View) watchLater(dir InodeID) {
+	d := v.dir(dir)
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	begin := d.state == dirNew
+	if begin {
+		d.state = dirLost
+	}
+	d.mu.Unlock()
+	if !begin {
+		return
+	}
+	v.spawn(func() {
+		v.health.back(d.ctx)
+		since, ok := v.restart(d)
+		if ok {
+			v.cfg.OnChange(Change{Dir: d.id, Gap: true})
+			v.watch(d, since)
+		} else if v.ctx.Err() == nil {
+			v.cfg.OnChange(Change{Dir: d.id, Gap: true})
+		}
+	})
+}
+
 // watch keeps d right until it is evicted or the View closed.
 func (v *View) watch(d *dirCache, since uint64) {
 	for {

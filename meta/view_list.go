@@ -77,7 +77,9 @@ func (v *View) rememberList(dir InodeID) ([]Entry, bool) {
 		entries, ok = d.reach(v.ctx, 0)
 	}
 	if !ok {
-		entries, ok = v.local.List(dir)
+		if entries, ok = v.local.List(dir); ok {
+			v.watchLater(dir)
+		}
 	}
 	if ok {
 		v.health.stale.Add(1)

@@ -30,6 +30,11 @@ func (o overlay) Confirm(ctx context.Context, dir meta.InodeID, name string) (me
 	return o.find(ctx, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.Confirm)
 }
 
+// Standing implements fs.Names. Directories are never only here.
+func (o overlay) Standing(ctx context.Context, way meta.Way) error {
+	return o.a.cfg.View.Standing(ctx, way)
+}
+
 type lookup func(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
 
 func (o overlay) find(ctx context.Context, at meta.Place, ask lookup) (meta.Entry, error) {

@@ -1,0 +1,91 @@
+package meta_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/local"
+)
+
+// Whoever came to a directory by names that do not stand for it any more is told
+// so, whatever has been heard of it; an outage says nothing.
+func TestViewStanding(t *testing.T) { // R1 N1 R3
+	t.Parallel()
+	r := newRig(t, meta.ViewConfig{Timeout: time.Second})
+	mkdir := func(dir meta.InodeID, name string) meta.InodeID {
+		e, err := r.other.Mkdir(t.Context(), dir, name, meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		return e.Inode
+	}
+	rename := func(from, to meta.Place) {
+		_, err := r.other.Rename(t.Context(), from, to, meta.RenameOptions{})
+		require.NoError(t, err)
+	}
+	a := mkdir(meta.RootDir, "a")
+	b := mkdir(a, "b")
+	way := meta.Way{{Dir: meta.RootDir, Name: "a", Inode: a}, {Dir: a, Name: "b", Inode: b}}
+	require.NoError(t, r.view.Standing(t.Context(), nil))
+	require.NoError(t, r.view.Standing(t.Context(), way))
+
+	r.faults.Down()
+	err := r.view.Standing(t.Context(), way)
+	require.ErrorIs(t, err, meta.ErrUnavailable)
+	require.NotErrorIs(t, err, meta.ErrStale)
+	r.faults.Up()
+	require.Eventually(t, func() bool { return r.view.Standing(t.Context(), way) == nil }, soon, tick)
+
+	mkdir(meta.RootDir, "next")
+	rename(meta.Place{Dir: meta.RootDir, Name: "a"}, meta.Place{Dir: meta.RootDir, Name: "was"})
+	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale, "it is gone")
+	rename(meta.Place{Dir: meta.RootDir, Name: "next"}, meta.Place{Dir: meta.RootDir, Name: "a"})
+	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale, "it is another")
+	way[0].Name = "was"
+	require.NoError(t, r.view.Standing(t.Context(), way))
+	rename(meta.Place{Dir: a, Name: "b"}, meta.Place{Dir: meta.RootDir, Name: "b"})
+	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale)
+}
+
+// What is remembered of a directory that is not watched, in an outage, is told to
+// be old when the store is back, and its changes from then on.
+func TestViewTellsOfWhatWasRememberedInAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		remember func(r *rig) error
+	}{
+		{"a name", func(r *rig) error {
+			_, err := r.view.Lookup(t.Context(), meta.RootDir, "a")
+			return err
+		}},
+		{"a listing", func(r *rig) error {
+			_, err := r.view.List(t.Context(), meta.RootDir)
+			return err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			table, err := local.Open(t.TempDir(), nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, table.Close()) })
+			r := newRig(t, meta.ViewConfig{Local: table, Timeout: time.Second})
+			a := r.link(t, "a")
+			r.names(t)
+			gap := func() bool { return r.told(meta.Change{Dir: meta.RootDir, Gap: true}) }
+			r.faults.Down()
+			r.view.Forget() // as when the store goes on in another epoch
+			require.Eventually(t, gap, soon, tick)
+			require.NoError(t, tt.remember(r))
+			a = r.replace(t, a)
+			r.mu.Lock()
+			r.changes = nil
+			r.mu.Unlock()
+			r.faults.Up()
+			require.Eventually(t, gap, soon, tick)
+			r.replace(t, a)
+			require.Eventually(t, func() bool { return r.told(meta.Change{Dir: meta.RootDir, Name: "a"}) }, soon, tick)
+		})
+	}
+}
