@@ -137,6 +137,22 @@ func (e *Engine) join(o Object) (*swarm, error) {
 	return s, nil
 }
 
+// Introduce tells of a node that fetches an object too. Nothing happens unless
+// that is fetched here.
+func (e *Engine) Introduce(id ObjectID, p Peer) {
+	e.mu.Lock()
+	s := e.swarms[id]
+	e.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.post(func(time.Time) {
+		if s.board.left > 0 {
+			s.board.introduce([]Peer{p}, e.gate)
+		}
+	})
+}
+
 // part takes one reader off a swarm, which ends a while after its last.
 func (e *Engine) part(s *swarm) {
 	e.mu.Lock()

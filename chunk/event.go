@@ -1,6 +1,9 @@
 package chunk
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // BlockEvent is what became of one request for a block, for those who look on.
 type BlockEvent struct {
@@ -21,7 +24,7 @@ type BlockEvent struct {
 // the object, before the board learns of it.
 func (s *swarm) tell(f *flight, r result, now time.Time) {
 	on := s.e.cfg.OnBlock
-	if on == nil {
+	if on == nil || errors.Is(r.err, ErrBusy) {
 		return
 	}
 	on(BlockEvent{

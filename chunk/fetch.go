@@ -37,17 +37,18 @@ func (s *swarm) launch(f *flight) {
 	go func() {
 		defer s.workers.Done()
 		defer cancel()
-		r := s.fetch(ctx, from, f.block, check)
+		r := s.fetch(ctx, from, f.block, !f.spec, check)
 		s.post(func(now time.Time) { s.landed(f, r, now) })
 	}()
 }
 
 // fetch brings one block here: transfer, check, store. It runs outside the
 // loop and holds the lent memory no longer than that takes.
-func (s *swarm) fetch(ctx context.Context, from Peer, block int, check *checker) (r result) {
+func (s *swarm) fetch(ctx context.Context, from Peer, block int, demand bool, check *checker) (r result) {
 	check.begin(ctx)
 	defer check.stop()
 	ref := s.o.Ref(block)
+	ref.Demand = demand
 	if streamer, st := s.stage(block); st != nil {
 		r, again := s.stream(ctx, from, ref, check, streamer, st)
 		if !again {

@@ -98,6 +98,7 @@ type BlockRef struct {
 	Object ObjectID
 	Index  int
 	Len    int64
+	Demand bool // somebody waits for it
 }
 
 // Ref returns the reference of block i.

@@ -53,11 +53,47 @@ const (
 // It is plain code: requests in, decisions out, the time passed in. Not safe
 // for concurrent use; the zero value is ready.
 type Uploads struct {
+	Least   int
 	sending []*Upload
-	waiting []*Upload // oldest first, demand before the rest
-	gap     time.Duration
-	ended   time.Time // when a send ended last while others went on
-	took    time.Duration
+	waiting []*Upload     // oldest first, demand before the rest
+	took    time.Duration // of a send, lately
+	pace    pace
+}
+
+// pace measures how long this node's link takes for one block when nothing but
+// the link holds it back: the best of stretches of a few blocks sent without a
+// pause.
+type pace struct {
+	since time.Time // the stretch began; zero: nothing is being sent
+	n     int
+	best  time.Duration // a block
+}
+
+// stretch is how many blocks are measured together: sends that go on side by
+// side end in clusters.
+const stretch = 4
+
+// end notes that a block has left; idle: nothing else is being sent.
+func (p *pace) end(now time.Time, idle bool) {
+	if p.n++; p.n == stretch {
+		each := max(now.Sub(p.since)/stretch, time.Microsecond)
+		if p.best == 0 || each < p.best {
+			p.best = each
+		} else {
+			p.best += p.best / 64 // links change
+		}
+		p.since, p.n = now, 0
+	}
+	if idle {
+		p.since, p.n = time.Time{}, 0
+	}
+}
+
+// begin notes that something is being sent from now on.
+func (p *pace) begin(now time.Time) {
+	if p.since.IsZero() {
+		p.since = now
+	}
 }
 
 // Upload is one request, from when it is taken to when its bytes have left.
@@ -82,8 +118,7 @@ func (s *Uploads) Ask(r *Upload, now time.Time) error {
 	}
 	switch {
 	case len(s.waiting) == 0 && s.room(now):
-		r.started = now
-		s.sending = append(s.sending, r)
+		s.send(r, now)
 	case !r.Demand && len(s.waiting) < uploadQueue:
 		s.waiting = append(s.waiting, r)
 	case r.Demand && len(s.waiting) < demandQueue:
@@ -93,7 +128,7 @@ func (s *Uploads) Ask(r *Upload, now time.Time) error {
 		}
 		s.waiting = slices.Insert(s.waiting, at, r)
 	default:
-		return &Busy{Retry: s.retry(s.gap * time.Duration(1+len(s.waiting)))}
+		return &Busy{Retry: s.retry(s.pace.best * time.Duration(1+len(s.waiting)))}
 	}
 	return nil
 }
@@ -125,11 +160,30 @@ func (s *Uploads) Next(now time.Time) (next []*Upload) {
 		i = max(i, 0)
 		w := s.waiting[i]
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		w.started = now
-		s.sending = append(s.sending, w)
+		s.send(w, now)
 		next = append(next, w)
 	}
 	return next
+}
+
+func (s *Uploads) send(r *Upload, now time.Time) {
+	r.started = now
+	s.sending = append(s.sending, r)
+	s.pace.begin(now)
+}
+
+// NextAt returns when Next is worth asking although nothing was Done; zero if
+// nothing waits.
+func (s *Uploads) NextAt() (at time.Time) {
+	if len(s.waiting) == 0 || s.pace.best == 0 || len(s.sending) >= mostUploads {
+		return time.Time{}
+	}
+	for _, u := range s.sending {
+		if t := u.started.Add(s.fair()); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	return at
 }
 
 // to returns how many are being sent to a node.
@@ -142,47 +196,40 @@ func (s *Uploads) to(node NodeID) (n int) {
 	return n
 }
 
-// measure learns from a send that ended how long one takes, and how often one
-// ends while there is more to send: the time of a block on this link.
+// measure learns from a send that ended.
 func (s *Uploads) measure(took time.Duration, now time.Time) {
-	s.took = blend(s.took, took)
-	gap := took
-	if !s.ended.IsZero() {
-		gap = min(gap, now.Sub(s.ended))
+	s.pace.end(now, len(s.sending) == 0 && len(s.waiting) == 0)
+	if s.took == 0 {
+		s.took = took
 	}
-	s.gap = blend(s.gap, gap)
-	s.ended = now
-	if len(s.sending) == 0 && len(s.waiting) == 0 {
-		s.ended = time.Time{}
-	}
+	s.took += (took - s.took) / 8
 }
 
-func blend(old, now time.Duration) time.Duration {
-	if old == 0 {
-		return now
-	}
-	return old + (now-old)/8
-}
-
-// room reports whether one more may be sent. What takes several times as long
-// as usual goes to a slow node and does not hold back the others.
+// room reports whether one more may be sent. What takes
+// several times as long as its share of this node's link would is held back by
+// the other end, and leaves room for another.
 func (s *Uploads) room(now time.Time) bool {
 	n := 0
 	for _, u := range s.sending {
-		if s.took == 0 || now.Sub(u.started) < 4*s.took {
+		if s.pace.best == 0 || now.Sub(u.started) < s.fair() {
 			n++
 		}
 	}
 	return n < s.slots() && len(s.sending) < mostUploads
 }
 
+// fair returns how long a send may take before it counts as held back.
+func (s *Uploads) fair() time.Duration {
+	return 5 * s.pace.best * time.Duration(s.slots())
+}
+
 // slots returns how many are sent at once: more where blocks are quick, since
 // asking for the next would cost more than sending it.
 func (s *Uploads) slots() int {
-	if s.gap <= 0 {
+	if s.pace.best == 0 {
 		return leastUploads
 	}
-	return min(leastUploads+int(uploadAhead/s.gap), mostUploads)
+	return min(leastUploads+int(uploadAhead/s.pace.best), mostUploads)
 }
 
 // same returns the request of another node for the same block that is being
@@ -204,7 +251,7 @@ func (s *Uploads) same(r *Upload) *Upload {
 // rest estimates how long until the block has been sent.
 func (s *Uploads) rest(u *Upload, now time.Time) time.Duration {
 	if !u.Sending() {
-		return s.took + s.gap
+		return s.took + s.pace.best
 	}
 	return s.took - now.Sub(u.started)
 }

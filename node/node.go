@@ -53,6 +53,8 @@ type Node struct {
 
 	leaving    leaving
 	interest   interest
+	sends      chunk.Sends
+	fetching   atomic.Pointer[chunk.Engine] // engine, for parts that started before it
 	collection *collection
 	relief     *relief
 	rest       *rest

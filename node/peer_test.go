@@ -84,7 +84,7 @@ func newPair(t *testing.T) *pair {
 	require.NoError(t, err)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	service := &peerService{name: "s", holdings: sh, interest: &interest{}}
+	service := &peerService{name: "s", holdings: sh, interest: &interest{}, sends: &chunk.Sends{}, meet: func(chunk.ObjectID, chunk.Peer) {}}
 	srv := newServer(lis, http.NotFoundHandler(), newPeerServer(auth, service), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -39,6 +39,7 @@ const (
 // peers talks to the peer service of other nodes. Safe for concurrent use.
 type peers struct {
 	auth rdma.Authorizer
+	self *nodepb.PeerInfo // told to those that are followed for the engine; nil: not told
 
 	mu    sync.Mutex
 	conns map[string]*grpc.ClientConn // by address
@@ -121,15 +122,21 @@ func peerError(to chunk.Peer, err error) error {
 	return fmt.Errorf("ask node %s (%s): %w", to.Name, to.Addrs["tcp"], base)
 }
 
-// Follow implements chunk.Scout.
+// Follow implements chunk.Scout. Whoever is followed may follow back.
 func (p *peers) Follow(ctx context.Context, from chunk.Peer, o chunk.Object, on func(chunk.Availability) bool) error {
+	return p.follow(ctx, from, o, p.self, on)
+}
+
+// follow does it, with self named as one that fetches the object unless it is
+// nil.
+func (p *peers) follow(ctx context.Context, from chunk.Peer, o chunk.Object, self *nodepb.PeerInfo, on func(chunk.Availability) bool) error {
 	c, err := p.client(from)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(p.outgoing(ctx, from))
 	defer cancel()
-	stream, err := c.Follow(ctx, &nodepb.FollowRequest{Object: o.ID[:], Blocks: int64(o.Blocks())})
+	stream, err := c.Follow(ctx, &nodepb.FollowRequest{Object: o.ID[:], Blocks: int64(o.Blocks()), Self: self})
 	if err != nil {
 		return peerError(from, err)
 	}
@@ -150,6 +157,16 @@ func (p *peers) Follow(ctx context.Context, from chunk.Peer, o chunk.Object, on 
 
 func availability(o chunk.Object, m *nodepb.Availability, first bool) (chunk.Availability, error) {
 	news := chunk.Availability{Full: first, Keeper: m.Keeper}
+	sent, err := blocksOf(o, m.Sent)
+	if err != nil {
+		return news, err
+	}
+	news.Sent = sent
+	for _, p := range m.Peers[:min(len(m.Peers), 4*introductions)] {
+		if peer, ok := peerFrom(p); ok {
+			news.Peers = append(news.Peers, peer)
+		}
+	}
 	if first {
 		have, err := chunk.BitmapFrom(m.Have, o.Blocks())
 		if err != nil {
@@ -158,13 +175,19 @@ func availability(o chunk.Object, m *nodepb.Availability, first bool) (chunk.Ava
 		news.Have = have
 		return news, nil
 	}
-	for _, b := range m.Added {
+	news.Added, err = blocksOf(o, m.Added)
+	return news, err
+}
+
+// blocksOf checks the numbers of blocks.
+func blocksOf(o chunk.Object, said []int32) (blocks []int, err error) {
+	for _, b := range said {
 		if b < 0 || int(b) >= o.Blocks() {
-			return news, fmt.Errorf("%w: announces block %d of %d", chunk.ErrCorrupt, b, o.Blocks())
+			return nil, fmt.Errorf("%w: announces block %d of %d", chunk.ErrCorrupt, b, o.Blocks())
 		}
-		news.Added = append(news.Added, int(b))
+		blocks = append(blocks, int(b))
 	}
-	return news, nil
+	return blocks, nil
 }
 
 // sums asks a node for the checksums of count blocks from first. With bind, it
@@ -215,7 +238,7 @@ func (p *peers) keep(ctx context.Context, from chunk.Peer, o chunk.Object) error
 // attend tells a node, until ctx ends, that what it holds of an object is
 // wanted here. It returns early only when the node is gone or holds nothing.
 func (p *peers) attend(ctx context.Context, from chunk.Peer, o chunk.Object) error {
-	return p.Follow(ctx, from, o, func(chunk.Availability) bool { return true })
+	return p.follow(ctx, from, o, nil, func(chunk.Availability) bool { return true })
 }
 
 // holds asks a peer once how many blocks of an object it holds, and whether it
@@ -223,7 +246,7 @@ func (p *peers) attend(ctx context.Context, from chunk.Peer, o chunk.Object) err
 func (p *peers) holds(ctx context.Context, from chunk.Peer, o chunk.Object) (blocks int, keeper bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	err = p.Follow(ctx, from, o, func(a chunk.Availability) bool {
+	err = p.follow(ctx, from, o, nil, func(a chunk.Availability) bool {
 		blocks, keeper = a.Have.Count(), a.Keeper
 		return false
 	})

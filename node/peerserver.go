@@ -19,6 +19,13 @@ import (
 // sent: a few block times on a fast link, little beside one on a slow link.
 const followInterval = 50 * time.Millisecond
 
+// followerShare is how much longer that is for each follower, so that many of
+// them cost a link no more than few; longestInterval bounds it.
+const (
+	followerShare   = time.Millisecond
+	longestInterval = 2 * time.Second
+)
+
 // maxSums is the most checksums one call returns.
 const maxSums = 16384
 
@@ -40,6 +47,9 @@ type peerService struct {
 	name     string
 	holdings holdings
 	interest *interest // of those who follow
+	crowd    crowd
+	sends    *chunk.Sends                         // what this node sends
+	meet     func(o chunk.ObjectID, p chunk.Peer) // is told of those who follow
 }
 
 // Hello agrees on a protocol version.
@@ -62,37 +72,61 @@ func (s *peerService) Follow(r *nodepb.FollowRequest, stream grpc.ServerStreamin
 		return status.Errorf(codes.NotFound, "object %s is not here", id)
 	}
 	defer s.interest.add(id)()
-	told := held.Have()
+	told, next := held.Have(), 0
 	if int64(told.Len()) != r.Blocks {
 		return status.Errorf(codes.InvalidArgument, "object %s has %d blocks, not %d", id, told.Len(), r.Blocks)
 	}
-	if err := stream.Send(&nodepb.Availability{Have: told.Bytes(), Keeper: keeper}); err != nil {
+	defer s.sends.Follow(id)()
+	first := &nodepb.Availability{Have: told.Bytes(), Keeper: keeper}
+	first.Sent, next = s.sent(id, told, next)
+	if peer, ok := asker(stream.Context(), r.Self); ok {
+		others, leave := s.crowd.join(id, r.Self)
+		defer leave()
+		first.Peers = others
+		s.meet(id, peer)
+	}
+	if err := stream.Send(first); err != nil {
 		return err
 	}
-	tick := time.NewTicker(followInterval)
+	tick := time.NewTimer(followInterval)
 	defer tick.Stop()
-	for !told.Full() {
+	for {
 		select {
 		case <-stream.Context().Done():
 			return nil
 		case <-tick.C:
+			tick.Reset(min(followInterval+time.Duration(s.crowd.size(id))*followerShare, longestInterval))
 		}
 		held, keeper, ok = s.holdings.Held(id)
 		if !ok {
 			return status.Errorf(codes.NotFound, "object %s is not here any more", id)
 		}
-		now := held.Have()
-		if added := newBlocks(told, now); len(added) > 0 {
-			if err := stream.Send(&nodepb.Availability{Added: added, Keeper: keeper}); err != nil {
-				return err
-			}
+		news := &nodepb.Availability{Keeper: keeper}
+		if !told.Full() {
+			now := held.Have()
+			news.Added = newBlocks(told, now)
 			told = now
 		}
+		news.Sent, next = s.sent(id, told, next)
+		if len(news.Added) > 0 || len(news.Sent) > 0 {
+			if err := stream.Send(news); err != nil {
+				return err
+			}
+		}
 	}
-	// A whole object has no more news; the stream stays open as the sign
-	// that this node lives and holds it.
-	<-stream.Context().Done()
-	return nil
+}
+
+// sent returns what was sent of an object since a place in its log, if all of
+// it is here: those who can ask for any block ask for one that nobody got yet.
+func (s *peerService) sent(id chunk.ObjectID, have chunk.Bitmap, from int) (blocks []int32, next int) {
+	if !have.Full() {
+		return nil, from
+	}
+	sent, next := s.sends.Sent(id, from)
+	for _, b := range sent {
+		blocks = append(blocks, int32(b))
+	}
+	return blocks, next
 }
 
 func newBlocks(told, now chunk.Bitmap) (added []int32) {

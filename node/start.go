@@ -148,9 +148,13 @@ func (n *Node) startServing(_, _ context.Context) error {
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	blocks := tcp.NewHandler(tcp.HandlerConfig{Source: n.cache, Auth: n.auth, Counters: &n.traffic, Limit: tcp.NewLimiter(n.cfg.UploadLimit), Log: n.log})
-	rpc := newPeerServer(n.auth, &peerService{name: n.cfg.Name, holdings: ownHoldings{n}, interest: &n.interest})
+	blocks := tcp.NewHandler(tcp.HandlerConfig{
+		Source: n.cache, Auth: n.auth, Counters: &n.traffic, Limit: tcp.NewLimiter(n.cfg.UploadLimit), Log: n.log,
+		Admit: n.admit,
+	})
+	rpc := newPeerServer(n.auth, &peerService{name: n.cfg.Name, holdings: ownHoldings{n}, interest: &n.interest, sends: &n.sends, meet: n.meet})
 	n.peers = newPeers(n.auth)
+	n.peers.self = peerInfo(chunk.Peer{Node: n.id, Incarnation: n.incarnation, Name: n.cfg.Name, Zone: n.cfg.Zone, Addrs: n.addrs})
 	n.onClose("connections to other nodes", plain(n.peers.Close))
 	srv := newServer(lis, blocks, rpc, n.log)
 	serving, stopServing := context.WithCancel(context.Background())
@@ -193,6 +197,7 @@ func (n *Node) startEngine(_, life context.Context) error {
 		OnWhole: n.siblings.whole,
 		Log:     n.log,
 	})
+	n.fetching.Store(n.engine)
 	n.onClose("the engine", plain(n.engine.Close))
 	n.goRun(life, "cache upkeep", n.cache.Run)
 	n.binder.store = n.catalog

@@ -47,9 +47,9 @@ func (n *node) refuse(r *request, err error, after int64) {
 
 // check looks again while requests wait.
 func (n *node) check() {
-	if !n.checking && n.uploads.Waiting() {
+	if t := n.uploads.NextAt(); !n.checking && !t.IsZero() {
 		n.checking = true
-		n.w.later(int64(200*time.Millisecond), event{kind: evUploads, node: n})
+		n.w.later(max(t.UnixNano()-n.w.now, int64(5*time.Millisecond)), event{kind: evUploads, node: n})
 	}
 }
 

@@ -145,10 +145,12 @@ func (x *HelloReply) GetName() string {
 	return ""
 }
 
+// self: who asks, if it fetches the object and may be followed as well.
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Object        []byte                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
 	Blocks        int64                  `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Self          *PeerInfo              `protobuf:"bytes,3,opt,name=self,proto3" json:"self,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,18 +199,104 @@ func (x *FollowRequest) GetBlocks() int64 {
 	return 0
 }
 
+func (x *FollowRequest) GetSelf() *PeerInfo {
+	if x != nil {
+		return x.Self
+	}
+	return nil
+}
+
+// PeerInfo is how to reach a node.
+type PeerInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          []byte                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
+	Addrs         map[string]string      `protobuf:"bytes,5,rep,name=addrs,proto3" json:"addrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerInfo) Reset() {
+	*x = PeerInfo{}
+	mi := &file_node_nodepb_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerInfo) ProtoMessage() {}
+
+func (x *PeerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerInfo.ProtoReflect.Descriptor instead.
+func (*PeerInfo) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PeerInfo) GetNode() []byte {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *PeerInfo) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *PeerInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PeerInfo) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *PeerInfo) GetAddrs() map[string]string {
+	if x != nil {
+		return x.Addrs
+	}
+	return nil
+}
+
 type Availability struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Have          []byte                 `protobuf:"bytes,1,opt,name=have,proto3" json:"have,omitempty"`           // bitmap; first message only
 	Added         []int32                `protobuf:"varint,2,rep,packed,name=added,proto3" json:"added,omitempty"` // later messages
 	Keeper        bool                   `protobuf:"varint,3,opt,name=keeper,proto3" json:"keeper,omitempty"`
+	Sent          []int32                `protobuf:"varint,4,rep,packed,name=sent,proto3" json:"sent,omitempty"` // blocks that this node began to send since the last message, as often as it did
+	Peers         []*PeerInfo            `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"`       // some of the others that follow it; first message only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Availability) Reset() {
 	*x = Availability{}
-	mi := &file_node_nodepb_peer_proto_msgTypes[3]
+	mi := &file_node_nodepb_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +308,7 @@ func (x *Availability) String() string {
 func (*Availability) ProtoMessage() {}
 
 func (x *Availability) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_peer_proto_msgTypes[3]
+	mi := &file_node_nodepb_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +321,7 @@ func (x *Availability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Availability.ProtoReflect.Descriptor instead.
 func (*Availability) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{3}
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Availability) GetHave() []byte {
@@ -257,6 +345,20 @@ func (x *Availability) GetKeeper() bool {
 	return false
 }
 
+func (x *Availability) GetSent() []int32 {
+	if x != nil {
+		return x.Sent
+	}
+	return nil
+}
+
+func (x *Availability) GetPeers() []*PeerInfo {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
 // bind: blocks that have no sum yet are read and bound, as if they were fetched.
 type SumsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -270,7 +372,7 @@ type SumsRequest struct {
 
 func (x *SumsRequest) Reset() {
 	*x = SumsRequest{}
-	mi := &file_node_nodepb_peer_proto_msgTypes[4]
+	mi := &file_node_nodepb_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +384,7 @@ func (x *SumsRequest) String() string {
 func (*SumsRequest) ProtoMessage() {}
 
 func (x *SumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_peer_proto_msgTypes[4]
+	mi := &file_node_nodepb_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +397,7 @@ func (x *SumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
 func (*SumsRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{4}
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SumsRequest) GetObject() []byte {
@@ -336,7 +438,7 @@ type SumsReply struct {
 
 func (x *SumsReply) Reset() {
 	*x = SumsReply{}
-	mi := &file_node_nodepb_peer_proto_msgTypes[5]
+	mi := &file_node_nodepb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +450,7 @@ func (x *SumsReply) String() string {
 func (*SumsReply) ProtoMessage() {}
 
 func (x *SumsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_peer_proto_msgTypes[5]
+	mi := &file_node_nodepb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +463,7 @@ func (x *SumsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsReply.ProtoReflect.Descriptor instead.
 func (*SumsReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{5}
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SumsReply) GetKnown() []byte {
@@ -389,7 +491,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_node_nodepb_peer_proto_msgTypes[6]
+	mi := &file_node_nodepb_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +503,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_peer_proto_msgTypes[6]
+	mi := &file_node_nodepb_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +516,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{6}
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *KeepRequest) GetObject() []byte {
@@ -446,7 +548,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_node_nodepb_peer_proto_msgTypes[7]
+	mi := &file_node_nodepb_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +560,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_peer_proto_msgTypes[7]
+	mi := &file_node_nodepb_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +573,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{7}
+	return file_node_nodepb_peer_proto_rawDescGZIP(), []int{8}
 }
 
 var File_node_nodepb_peer_proto protoreflect.FileDescriptor
@@ -487,14 +589,27 @@ const file_node_nodepb_peer_proto_rawDesc = "" +
 	"HelloReply\x12\x14\n" +
 	"\x05proto\x18\x01 \x01(\rR\x05proto\x12\x1a\n" +
 	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"?\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"l\n" +
 	"\rFollowRequest\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\fR\x06object\x12\x16\n" +
-	"\x06blocks\x18\x02 \x01(\x03R\x06blocks\"P\n" +
+	"\x06blocks\x18\x02 \x01(\x03R\x06blocks\x12+\n" +
+	"\x04self\x18\x03 \x01(\v2\x17.p2pfs.peer.v1.PeerInfoR\x04self\"\xdc\x01\n" +
+	"\bPeerInfo\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\fR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\x128\n" +
+	"\x05addrs\x18\x05 \x03(\v2\".p2pfs.peer.v1.PeerInfo.AddrsEntryR\x05addrs\x1a8\n" +
+	"\n" +
+	"AddrsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +
 	"\fAvailability\x12\x12\n" +
 	"\x04have\x18\x01 \x01(\fR\x04have\x12\x14\n" +
 	"\x05added\x18\x02 \x03(\x05R\x05added\x12\x16\n" +
-	"\x06keeper\x18\x03 \x01(\bR\x06keeper\"e\n" +
+	"\x06keeper\x18\x03 \x01(\bR\x06keeper\x12\x12\n" +
+	"\x04sent\x18\x04 \x03(\x05R\x04sent\x12-\n" +
+	"\x05peers\x18\x05 \x03(\v2\x17.p2pfs.peer.v1.PeerInfoR\x05peers\"e\n" +
 	"\vSumsRequest\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\fR\x06object\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x05R\x05first\x12\x14\n" +
@@ -526,31 +641,36 @@ func file_node_nodepb_peer_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_peer_proto_rawDescData
 }
 
-var file_node_nodepb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_node_nodepb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_node_nodepb_peer_proto_goTypes = []any{
 	(*HelloRequest)(nil),  // 0: p2pfs.peer.v1.HelloRequest
 	(*HelloReply)(nil),    // 1: p2pfs.peer.v1.HelloReply
 	(*FollowRequest)(nil), // 2: p2pfs.peer.v1.FollowRequest
-	(*Availability)(nil),  // 3: p2pfs.peer.v1.Availability
-	(*SumsRequest)(nil),   // 4: p2pfs.peer.v1.SumsRequest
-	(*SumsReply)(nil),     // 5: p2pfs.peer.v1.SumsReply
-	(*KeepRequest)(nil),   // 6: p2pfs.peer.v1.KeepRequest
-	(*KeepReply)(nil),     // 7: p2pfs.peer.v1.KeepReply
+	(*PeerInfo)(nil),      // 3: p2pfs.peer.v1.PeerInfo
+	(*Availability)(nil),  // 4: p2pfs.peer.v1.Availability
+	(*SumsRequest)(nil),   // 5: p2pfs.peer.v1.SumsRequest
+	(*SumsReply)(nil),     // 6: p2pfs.peer.v1.SumsReply
+	(*KeepRequest)(nil),   // 7: p2pfs.peer.v1.KeepRequest
+	(*KeepReply)(nil),     // 8: p2pfs.peer.v1.KeepReply
+	nil,                   // 9: p2pfs.peer.v1.PeerInfo.AddrsEntry
 }
 var file_node_nodepb_peer_proto_depIdxs = []int32{
-	0, // 0: p2pfs.peer.v1.Peer.Hello:input_type -> p2pfs.peer.v1.HelloRequest
-	2, // 1: p2pfs.peer.v1.Peer.Follow:input_type -> p2pfs.peer.v1.FollowRequest
-	4, // 2: p2pfs.peer.v1.Peer.Sums:input_type -> p2pfs.peer.v1.SumsRequest
-	6, // 3: p2pfs.peer.v1.Peer.Keep:input_type -> p2pfs.peer.v1.KeepRequest
-	1, // 4: p2pfs.peer.v1.Peer.Hello:output_type -> p2pfs.peer.v1.HelloReply
-	3, // 5: p2pfs.peer.v1.Peer.Follow:output_type -> p2pfs.peer.v1.Availability
-	5, // 6: p2pfs.peer.v1.Peer.Sums:output_type -> p2pfs.peer.v1.SumsReply
-	7, // 7: p2pfs.peer.v1.Peer.Keep:output_type -> p2pfs.peer.v1.KeepReply
-	4, // [4:8] is the sub-list for method output_type
-	0, // [0:4] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	3, // 0: p2pfs.peer.v1.FollowRequest.self:type_name -> p2pfs.peer.v1.PeerInfo
+	9, // 1: p2pfs.peer.v1.PeerInfo.addrs:type_name -> p2pfs.peer.v1.PeerInfo.AddrsEntry
+	3, // 2: p2pfs.peer.v1.Availability.peers:type_name -> p2pfs.peer.v1.PeerInfo
+	0, // 3: p2pfs.peer.v1.Peer.Hello:input_type -> p2pfs.peer.v1.HelloRequest
+	2, // 4: p2pfs.peer.v1.Peer.Follow:input_type -> p2pfs.peer.v1.FollowRequest
+	5, // 5: p2pfs.peer.v1.Peer.Sums:input_type -> p2pfs.peer.v1.SumsRequest
+	7, // 6: p2pfs.peer.v1.Peer.Keep:input_type -> p2pfs.peer.v1.KeepRequest
+	1, // 7: p2pfs.peer.v1.Peer.Hello:output_type -> p2pfs.peer.v1.HelloReply
+	4, // 8: p2pfs.peer.v1.Peer.Follow:output_type -> p2pfs.peer.v1.Availability
+	6, // 9: p2pfs.peer.v1.Peer.Sums:output_type -> p2pfs.peer.v1.SumsReply
+	8, // 10: p2pfs.peer.v1.Peer.Keep:output_type -> p2pfs.peer.v1.KeepReply
+	7, // [7:11] is the sub-list for method output_type
+	3, // [3:7] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_peer_proto_init() }
@@ -564,7 +684,7 @@ func file_node_nodepb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_peer_proto_rawDesc), len(file_node_nodepb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

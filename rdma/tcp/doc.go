@@ -12,6 +12,7 @@
 //	P2pfs-Cluster, P2pfs-Node, P2pfs-From: 32 hexadecimal digits each
 //	P2pfs-Incarnation: decimal; of the node it is meant for
 //	P2pfs-Token: 64 hexadecimal digits; see rdma.Auth
+//	P2pfs-Demand: 1, if somebody waits for the block; optional
 //
 // Every answer carries P2pfs-Proto. A block is
 //
@@ -33,6 +34,8 @@
 //	401 no claim                   409 object is damaged
 //	403 claim not accepted         410 registered source has changed
 //	405 not GET                    421 meant for another node, incarnation or cluster
+//	429 busy; P2pfs-Retry: milliseconds until asking again is worth while, with
+//	    " sending" after it if the block goes to another node just now
 //	500 reading failed             501 another protocol version
 //	503 shutting down
 //

@@ -91,6 +91,9 @@ func (c *Client) fetchOne(ctx context.Context, t target, b *chunk.Received, take
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
+	if errors.Is(err, chunk.ErrBusy) {
+		return err
+	}
 	c.cfg.Counters.Failed(errors.Is(err, chunk.ErrCorrupt))
 	return err
 }

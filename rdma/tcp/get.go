@@ -77,6 +77,9 @@ func (c *Client) get(ctx context.Context, t target, b *chunk.Received, take sink
 func request(ctx context.Context, t target, ref chunk.BlockRef) *http.Request {
 	head := make(http.Header, 8)
 	t.claim.Each(head.Set)
+	if ref.Demand {
+		head[headerDemand] = []string{"1"}
+	}
 	r := &http.Request{
 		Method:     http.MethodGet,
 		URL:        &url.URL{Scheme: "http", Host: t.addr, Path: blockPath(ref.Object, ref.Index)},

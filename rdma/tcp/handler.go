@@ -23,6 +23,10 @@ type HandlerConfig struct {
 	Auth     rdma.Authorizer
 	Counters *rdma.Counters // nil counts nowhere
 	Log      *slog.Logger   // nil discards
+	// Admit is asked before a block of more than 64 KiB is sent, and may wait;
+	// done is called when it has been sent or has failed. Its *chunk.Busy is
+	// answered as such. Nil admits everything.
+	Admit func(ctx context.Context, from chunk.NodeID, ref chunk.BlockRef) (done func(), err error)
 	// Stall is how long a reader may take no byte; 0 means DefaultSendStall.
 	Stall time.Duration
 	// Limit is the rate at which blocks are sent to all peers together; nil:
@@ -85,6 +89,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ref.Len = b.Len
+	ref.Demand = r.Header.Get(headerDemand) != ""
+	if h.Admit != nil && !b.Zero && b.Len > smallBlock {
+		done, err := h.Admit(r.Context(), from, ref)
+		if err != nil {
+			h.release(b)
+			h.fail(w, from, ref, err)
+			return
+		}
+		defer done()
+		h.allowTime(w)
+	}
 	head.Set(rdma.HeaderNode, claim.Node)
 	head.Set(rdma.HeaderIncarnation, claim.Incarnation)
 	h.send(r.Context(), w, from, ref, &held{Block: b})
@@ -133,9 +148,22 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, claim rdma.Clai
 	answer(w, status, err.Error())
 }
 
+// release gives back a block that is not sent after all.
+func (h *handler) release(b chunk.Block) {
+	if b.Release != nil {
+		_ = b.Release() // whether it changed matters to nobody
+	}
+}
+
 // fail answers an authorized request for a block that cannot be had. The text
 // says nothing of local paths.
 func (h *handler) fail(w http.ResponseWriter, from chunk.NodeID, ref chunk.BlockRef, err error) {
+	var busy *chunk.Busy
+	if errors.As(err, &busy) {
+		busyHead(w.Header(), busy)
+		answer(w, http.StatusTooManyRequests, busy.Error())
+		return
+	}
 	h.Counters.ServeFailed()
 	status, text := http.StatusInternalServerError, "reading the block failed"
 	level := slog.LevelWarn

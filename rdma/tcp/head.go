@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/rdma"
@@ -17,6 +19,9 @@ const (
 	headerBlock = "P2pfs-Block"
 	headerSum   = "P2pfs-Sum"
 	headerZero  = "P2pfs-Zero"
+	headerRetry = "P2pfs-Retry" // of a 429: milliseconds, and "sending" if the block goes to another node
+	// Of a request: anything, if somebody waits for the block.
+	headerDemand = "P2pfs-Demand"
 )
 
 // head is what a 200 says of the block that follows.
@@ -77,6 +82,8 @@ func statusError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText))
 	var kind error
 	switch resp.StatusCode {
+	case http.StatusTooManyRequests:
+		return parseBusy(resp.Header.Get(headerRetry))
 	case http.StatusUnauthorized, http.StatusForbidden:
 		kind = chunk.ErrRefused
 	case http.StatusNotFound:
@@ -91,6 +98,29 @@ func statusError(resp *http.Response) error {
 		return fmt.Errorf("status %d: %q", resp.StatusCode, text)
 	}
 	return fmt.Errorf("%w (status %d: %q)", kind, resp.StatusCode, text)
+}
+
+// busySending marks a 429 for a block that goes to another node.
+const busySending = " sending"
+
+func busyHead(out http.Header, b *chunk.Busy) {
+	v := strconv.FormatInt(b.Retry.Milliseconds(), 10)
+	if b.Sending {
+		v += busySending
+	}
+	out[headerRetry] = []string{v}
+}
+
+// longestRetry bounds what a peer can say of when to ask it again.
+const longestRetry = 10 * time.Second
+
+func parseBusy(v string) error {
+	ms, sending := strings.CutSuffix(v, busySending)
+	n, err := strconv.ParseUint(ms, 10, 31)
+	if err != nil {
+		return fmt.Errorf("%w: %.24q says when to ask a busy node again", chunk.ErrCorrupt, v)
+	}
+	return &chunk.Busy{Retry: min(time.Duration(n)*time.Millisecond, longestRetry), Sending: sending}
 }
 
 func blockName(ref chunk.BlockRef) string {
