@@ -29,16 +29,12 @@ const (
 	DefaultPassthrough = "auto"
 	DefaultMetaTimeout = 5 * time.Second
 	MinMetaTimeout     = 100 * time.Millisecond
-<<<<<<< node/config.go
-	DefaultNodeTTL     = 10 * time.Second
+	DefaultProviderTTL = 10 * time.Second
+	MinProviderTTL     = 2 * time.Second
 
 	DefaultStreamMaxLen = meta.DefaultStreamMaxLen
 	DefaultStreamBatch  = meta.DefaultStreamBatch
 	DefaultStreamBlock  = meta.DefaultStreamBlock
-=======
-	DefaultProviderTTL = 10 * time.Second
-	MinProviderTTL     = 2 * time.Second
->>>>>>> /tmp/ev.new
 )
 
 // DefaultPrivate are the patterns of the names that are not published.
