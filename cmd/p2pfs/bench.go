@@ -14,6 +14,6 @@ without a node that runs already.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(a.benchSwarmCommand())
+	c.AddCommand(a.benchSwarmCommand(), a.newBenchSimCommand())
 	return c
 }

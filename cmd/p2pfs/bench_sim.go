@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/p2pfs/p2pfs/chunk/sim"
+)
+
+const benchSimHelp = `Play many nodes that fetch one file at once, without any: links, the registry and
+time are simulated, and what the nodes decide is decided by the very code that the
+daemon runs. The same flags and seed print the same figures, always.
+
+The measure is the floor: no way to spread a file is faster than one plain copy over
+such a link and, for every doubling of the nodes that have a block, one block more.
+SLOWEST and MEDIAN are of the nodes with which nothing is the matter.
+
+` + exitCodesHelp
+
+func (a *app) newBenchSimCommand() *cobra.Command {
+	cfg := sim.Config{}
+	size, block := sizeFlag{bytes: 256 << 20, set: true}, sizeFlag{bytes: 4 << 20, set: true}
+	rate, by := rateFlag{bits: 150_000_000}, "warm"
+	c := &cobra.Command{
+		Use:   "sim [--receivers R] [--size S] [--rate B] [--by warm|cat] [--churn F] [--slow F] [--seed N]",
+		Short: "Simulated nodes: one file to as many as you like",
+		Long:  benchSimHelp,
+		Example: `  p2pfs bench sim --receivers 1000 --size 16GB
+  p2pfs bench sim --receivers 15 --by cat --slow 0.1 --seed 7 --json`,
+		Args: argCount(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			if by != "warm" && by != "cat" {
+				return usagef("--by %s: want warm or cat", by)
+			}
+			cfg.Size, cfg.Block, cfg.Rate, cfg.Cat = size.bytes, block.bytes, float64(rate.bits)/8, by == "cat"
+			r, err := sim.Run(cfg)
+			if err != nil {
+				return usageError{err}
+			}
+			return a.printSim(r)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&cfg.Receivers, "receivers", 15, "`R` nodes that fetch the file, beside the one that has it")
+	f.Var(&size, "size", "of the file")
+	f.Var(&block, "block", "of one block, a power of two")
+	f.Var(&rate, "rate", "of every link, each way, as in 150mbit or 1gbit")
+	f.DurationVar(&cfg.Latency, "latency", 5*time.Millisecond, "`TIME` that anything takes from one node to another")
+	f.StringVar(&by, "by", "warm", "`HOW` the nodes fetch it: warm or cat")
+	f.Float64Var(&cfg.Churn, "churn", 0, "share `F` of the nodes that vanish once and come back")
+	f.Float64Var(&cfg.Slow, "slow", 0, "share `F` of the nodes with a tenth of the rate")
+	f.Float64Var(&cfg.Dead, "dead", 0, "share `F` of the nodes that are listed and answer nothing")
+	f.Float64Var(&cfg.Lying, "lying", 0, "share `F` of the nodes that send wrong bytes")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "`N` that all chance follows from")
+	f.SortFlags = false
+	return c
+}
+
+func (a *app) printSim(r sim.Result) error {
+	var err error
+	if a.json {
+		err = a.printJSON(r)
+	} else {
+		err = a.printf("%6d receivers  %10s in blocks of %s  floor %8.2f s  slowest %.3f  median %.3f  source sent %.3f copies  seed %d\n",
+			r.Receivers, formatSize(r.SizeBytes), formatSize(r.BlockBytes), r.FloorSeconds, r.SlowestOverFloor, r.MedianOverFloor, r.SourceCopies, r.Seed)
+	}
+	if err == nil && !r.Valid {
+		err = fmt.Errorf("invalid: not every receiver got every block")
+	}
+	return err
+}
