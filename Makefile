@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
-.PHONY: build test test-long oracle race lint bench demo generate clean help
+.PHONY: build test test-long oracle race lint bench bench-meta demo generate clean help
 
 build: ## bin/p2pfs
 	@tools/setup.sh build
@@ -41,6 +41,11 @@ bench: build ## a table of figures, and build/bench.json
 	@tools/setup.sh bench
 	go build -o build/probe ./bench/probe
 	$(PYTHON) bench/bench.py --json build/bench.json
+
+bench-meta: ## the metadata stores beside bare commands, and build/bench-meta.json; FULL=1: 1,000,000 names
+	@tools/setup.sh test
+	mkdir -p build
+	go test -tags bench -count=1 -timeout 3h -v -run TestMeta ./meta/metabench -args -names $(if $(FULL),1000000,100000) -json $(CURDIR)/build/bench-meta.json
 
 demo: ## three nodes, one real checkpoint, under two minutes
 	@tools/setup.sh demo

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 )
 
 // Unlink removes the name of a file or symlink if its record has version
@@ -101,7 +103,9 @@ type treeRemoval struct {
 	c       *Catalog
 	want    func(string, Entry) bool
 	removed func(string, Entry)
-	n       Removed
+
+	mu sync.Mutex // held while files of one directory are removed, several at once
+	n  Removed
 }
 
 // entries removes some entries of the directory at path.
@@ -119,14 +123,14 @@ func (r *treeRemoval) entries(ctx context.Context, dir InodeID, path string, ent
 			files = append(files, e)
 		}
 	}
-	for len(files) > 0 {
-		n := min(len(files), MaxSets/2) // each may leave a tombstone
-		if err := r.files(ctx, dir, path, files[:n]); err != nil {
-			return err
-		}
-		files = files[n:]
+	// In a store that was lost before each leaves a tombstone.
+	n := MaxSets / 2
+	if info := r.c.store.Load(); info != nil && len(info.Epochs) == 0 {
+		n = MaxSets
 	}
-	return nil
+	return inParallel(ctx, inFlight, slices.Chunk(files, n), func(ctx context.Context, part []Entry) error {
+		return r.files(ctx, dir, path, part)
+	})
 }
 
 // dir removes what lies below the directory e, then e if it is empty.
@@ -150,8 +154,8 @@ func (r *treeRemoval) dir(ctx context.Context, parent InodeID, path string, e En
 	return nil
 }
 
-// files removes at most MaxSets/2 names in one step, or one by one where
-// another changed some of them.
+// files removes at most MaxSets names in one step, or one by one where another
+// changed some of them, or the store was lost meanwhile.
 func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files []Entry) error {
 	conds := make([]If, 0, len(files))
 	sets := make([]Set, 0, len(files))
@@ -166,7 +170,7 @@ func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files
 			r.gone(path, e)
 		}
 		return nil
-	case !errors.Is(err, ErrConflict):
+	case !errors.Is(err, ErrConflict) && !errors.Is(err, errTooMany):
 		return err
 	}
 	for _, e := range files {
@@ -175,7 +179,9 @@ func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files
 		case err == nil:
 			r.gone(path, e)
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrIsDir):
+			r.mu.Lock()
 			r.n.Kept++
+			r.mu.Unlock()
 		case !errors.Is(err, ErrNotFound):
 			return err
 		}
@@ -184,6 +190,8 @@ func (r *treeRemoval) files(ctx context.Context, dir InodeID, path string, files
 }
 
 func (r *treeRemoval) gone(path string, e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.n.Files++
 	r.removed(path+e.Name, e)
 }

@@ -1,16 +1,19 @@
 package meta
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
+
+var errTooMany = errors.New("too many at once")
 
 // CheckApply reports why no store can make such a change; stores call it
 // before they send one. A field is changed at most once, and not all of a
 // store's limits are known here.
 func CheckApply(slot Slot, conds []If, sets []Set) error {
 	if len(sets) > MaxSets || len(conds) > MaxSets+2 {
-		return fmt.Errorf("change %s: %d conditions and %d changes, the most is %d", slot, len(conds), len(sets), MaxSets)
+		return fmt.Errorf("change %s: %w: %d conditions and %d changes, the most is %d", slot, errTooMany, len(conds), len(sets), MaxSets)
 	}
 	for _, c := range conds {
 		if !c.NoOthers {

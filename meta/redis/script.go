@@ -142,7 +142,7 @@ local function change(sets)
   version = us
   if version <= before then version = before + 1 end
   local v = digits(version)
-  local item, hash, fields = {digits(before), v}, {}, {}
+  local item, hash, fields, drop = {digits(before), v}, {}, {}, {}
   local news, had = nil, nil
   if #sets > 0 and listened() then
     local names = {}
@@ -166,13 +166,21 @@ local function change(sets)
       fields[#fields + 1] = 0
       fields[#fields + 1] = f
       item[#item + 1] = op .. #f .. ':' .. f .. #value .. ':' .. value
-    elseif call('HDEL', rec, f) == 1 then
-      if tombstone(f) then gone = gone - 1 end
-      if indexed == 1 then call('ZREM', index, f) end
-      if leased then call('ZREM', ends, f) end
-      item[#item + 1] = 'D' .. #f .. ':' .. f
+    else
+      drop[#drop + 1] = f
     end
-    if news and #item > items then news[#news + 1] = item[#item] .. before_value(had[i]) end
+  end
+  if #drop > 0 then
+    local there = call('HMGET', rec, unpack(drop))
+    for i, f in ipairs(drop) do
+      if there[i] then
+        if tombstone(f) then gone = gone - 1 end
+        item[#item + 1] = 'D' .. #f .. ':' .. f
+      end
+    end
+    call('HDEL', rec, unpack(drop))
+    if indexed == 1 then call('ZREM', index, unpack(drop)) end
+    if leased then call('ZREM', ends, unpack(drop)) end
   end
   item = table.concat(item)
   note(item)
@@ -209,25 +217,33 @@ end
 // "S" or "D", field, value.
 const luaApply = `
 local at = 6
+local asked, want = {}, {}
 for _ = 1, tonumber(ARGV[2]) do
   local kind, f = ARGV[at], ARGV[at + 1]
-  local holds
-  if kind == 'p' then
-    holds = call('HEXISTS', rec, f) == 1
-  elseif kind == 'a' then
-    holds = call('HEXISTS', rec, f) == 0
-  elseif kind == 'v' then
-    local r = call('HGET', rec, f)
-    holds = r and string.sub(r, 1, 16) == ARGV[at + 2]
-  elseif kind == 's' then
+  local holds = true
+  if kind == 's' then
     holds = call('HEXISTS', KEYS[5], f) == 1
   elseif kind == 'n' then
     local n = call('HLEN', rec)
     if n > 0 then n = n - call('HEXISTS', rec, '') - call('HEXISTS', rec, '.') - gone end
     holds = n == 0
+  else
+    asked[#asked + 1] = f
+    want[#want + 1] = kind == 'v' and ARGV[at + 2] or kind
   end
   if not holds then return '' end
   at = at + 3
+end
+if #asked > 0 then
+  local has = call('HMGET', rec, unpack(asked))
+  for i, w in ipairs(want) do
+    local r = has[i]
+    if w == 'a' then
+      if r then return '' end
+    elseif not r or w ~= 'p' and string.sub(r, 1, 16) ~= w then
+      return ''
+    end
+  end
 end
 local head = '-'
 if ARGV[4] ~= '0' then head = 'L' .. digits(ms + tonumber(ARGV[4])) .. ARGV[5] end
