@@ -86,7 +86,7 @@ func (b *board) blame(f *flight, err error, now time.Time, g *gate) verdict {
 			b.later[f.block] = later{p, now.Add(busy.Retry)}
 			p.tally.send(f.block, 1)
 		} else {
-			g.with(p.st, func() { p.st.busy = now.Add(busy.Retry) })
+			g.with(p.st, func() { p.st.full(now, busy.Retry) })
 		}
 		g.with(p.st, func() { p.st.answer(now) })
 		return asIs

@@ -56,6 +56,9 @@ func (b *board) look() {
 // planLate asks other peers for blocks that take too long.
 func (b *board) planLate(now time.Time, in intake, out []*flight) []*flight {
 	late := max(b.limits.HedgeAfter, 4*b.took.median())
+	if b.crowded && b.left <= len(b.flights) {
+		late = max(b.limits.HedgeAfter, 3*b.took.median()/2) // the end: nothing else is left to ask for
+	}
 	if !slices.ContainsFunc(b.flights, func(f *flight) bool { return now.Sub(f.started) >= late }) {
 		return out
 	}

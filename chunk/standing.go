@@ -20,6 +20,7 @@ type standing struct {
 	strikes  int       // failures in a row
 	until    time.Time // nothing is asked before
 	busy     time.Time // the same: it had enough to send, and is not to blame
+	busies   int       // how often in a row it said so
 	failedAt time.Time
 	banned   time.Time // nothing at all before: it lied
 	answered time.Time // when anything last came from it
@@ -68,6 +69,7 @@ func (st *standing) answer(now time.Time) {
 func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
 	st.answer(now)
 	st.strikes, st.timeouts, st.until = 0, 0, time.Time{}
+	st.busies = 0
 	st.received += n
 	st.blocks++
 	d = max(d, time.Microsecond)
@@ -101,6 +103,13 @@ func (st *standing) fail(now time.Time, err error, outright bool) {
 	}
 	st.until = now.Add(backoff(st.strikes))
 	st.strikes++
+}
+
+// full notes that the peer has enough to send. Where many ask, most of them are
+// told so again and again: they ask less often each time.
+func (st *standing) full(now time.Time, retry time.Duration) {
+	st.busy = now.Add(retry << min(st.busies, 1))
+	st.busies++
 }
 
 // late notes a block that takes too long: one at a time until it delivers.

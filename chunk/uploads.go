@@ -113,7 +113,8 @@ func (u *Upload) Sending() bool { return !u.started.IsZero() }
 // Ask takes a request in, to be sent at once if r.Sending is true then, later
 // if not; a *Busy says that it was not taken.
 func (s *Uploads) Ask(r *Upload, now time.Time) error {
-	if other := s.same(r); other != nil && r.Whole {
+	full := !s.room(now) && len(s.waiting) >= uploadQueue
+	if other := s.same(r); other != nil && r.Whole && !full {
 		return &Busy{Retry: s.retry(s.rest(other, now)), Sending: true}
 	}
 	switch {

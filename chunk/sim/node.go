@@ -153,7 +153,7 @@ func (n *node) plan() {
 		n.w.later(n.w.latency(), event{kind: evAsk, node: to, req: r})
 	}
 	if t := n.planner.WakeAt(now); !t.IsZero() && n.planner.Starved() {
-		if at := t.UnixNano(); n.wakeAt == 0 || at < n.wakeAt {
+		if at := max(t.UnixNano(), n.w.now+wakeLeast); n.wakeAt == 0 || at < n.wakeAt {
 			n.wakeAt = at
 			n.w.agenda.add(event{at: at, kind: evWake, node: n})
 		}

@@ -28,6 +28,7 @@ const (
 	locateMost  = 32                            // providers of one answer
 	endOfTime   = int64(1000000 * time.Second)  // no run is longer
 	flushLeast  = int64(50 * time.Millisecond)  // news are gathered
+	wakeLeast   = int64(5 * time.Millisecond)   // a node looks around no more often
 	gone        = int64(200 * time.Millisecond) // until others see that a node vanished
 )
 
@@ -136,8 +137,10 @@ func (w *world) happen(e *event) {
 	case evTick:
 		n.tick(e.run)
 	case evWake:
-		n.wakeAt = 0
-		n.plan()
+		if n.wakeAt == e.at { // else another wake came first
+			n.wakeAt = 0
+			n.plan()
+		}
 	case evLeave:
 		n.leave()
 	case evReturn:
