@@ -41,6 +41,7 @@ const (
 	// once means that the first of them is soon where it can be handed on.
 	uploadAhead = 40 * time.Millisecond
 	minRetry    = 5 * time.Millisecond
+	firstRetry  = 50 * time.Millisecond // before anything is known of the link
 	maxRetry    = 2 * time.Second
 )
 
@@ -257,4 +258,11 @@ func (s *Uploads) rest(u *Upload, now time.Time) time.Duration {
 	return s.took - now.Sub(u.started)
 }
 
-func (s *Uploads) retry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }
+// retry returns when asking again is worth while, d from now for all that is
+// known.
+func (s *Uploads) retry(d time.Duration) time.Duration {
+	if s.pace.best == 0 {
+		return firstRetry
+	}
+	return min(max(d, minRetry), maxRetry)
+}

@@ -1,0 +1,187 @@
+package chunk
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// line is a node that sends one block after the other to whoever asks.
+type line struct {
+	t   *testing.T
+	u   Uploads
+	now time.Time
+}
+
+func newLine(t *testing.T) *line { return &line{t: t, now: time.Unix(1e9, 0)} }
+
+func (l *line) ask(from byte, block int, demand, whole bool) (*Upload, error) {
+	r := &Upload{Object: ObjectID{1}, Block: block, From: NodeID{from}, Demand: demand, Whole: whole}
+	return r, l.u.Ask(r, l.now)
+}
+
+func (l *line) full() (sending []*Upload) {
+	for i := range leastUploads {
+		r, err := l.ask(byte(i), i, false, true)
+		require.NoError(l.t, err)
+		require.True(l.t, r.Sending())
+		sending = append(sending, r)
+	}
+	return sending
+}
+
+func TestAFewAreServedAFewWaitTheRestGoElsewhere(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	sending := l.full()
+	var waiting []*Upload
+	for i := range uploadQueue {
+		r, err := l.ask(byte(50+i), 50+i, false, true)
+		require.NoError(t, err)
+		require.False(t, r.Sending())
+		waiting = append(waiting, r)
+	}
+	_, err := l.ask(99, 99, false, true)
+	var busy *Busy
+	require.ErrorAs(t, err, &busy)
+	require.ErrorIs(t, err, ErrBusy)
+	require.False(t, busy.Sending)
+	require.GreaterOrEqual(t, busy.Retry, minRetry)
+
+	d, err := l.ask(100, 100, true, true)
+	require.NoError(t, err, "demand has room of its own")
+	l.now = l.now.Add(time.Second)
+	require.Equal(t, []*Upload{d}, l.u.Done(sending[0], l.now), "and goes first")
+	require.Equal(t, []*Upload{waiting[0]}, l.u.Done(sending[1], l.now))
+	require.Empty(t, l.u.Done(waiting[1], l.now), "whoever waits may leave")
+	require.Empty(t, l.u.Done(waiting[1], l.now), "once")
+	require.Empty(t, l.u.Done(sending[2], l.now))
+}
+
+func TestABlockGoesToOneNodeAtATime(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	r, err := l.ask(1, 7, false, true)
+	require.NoError(t, err)
+	_, err = l.ask(2, 7, true, true)
+	var busy *Busy
+	require.ErrorAs(t, err, &busy)
+	require.True(t, busy.Sending)
+	_, err = l.ask(2, 8, false, true)
+	require.NoError(t, err)
+	_, err = l.ask(3, 8, false, false)
+	require.NoError(t, err, "one that has little sends what it has")
+	l.u.Done(r, l.now.Add(time.Second))
+	_, err = l.ask(2, 7, true, true)
+	require.NoError(t, err)
+}
+
+func TestNobodyIsServedTwiceBeforeOthersOnce(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	sending := l.full()
+	_, err := l.ask(1, 50, false, true)
+	require.NoError(t, err)
+	other, err := l.ask(60, 51, false, true)
+	require.NoError(t, err)
+	require.Equal(t, []*Upload{other}, l.u.Done(sending[0], l.now.Add(time.Second)))
+}
+
+func TestMoreAtOnceWhereBlocksAreQuick(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		block time.Duration
+		want  int
+	}{
+		{"150 Mbit/s", 220 * time.Millisecond, leastUploads},
+		{"1 Gbit/s", 33 * time.Millisecond, leastUploads + 1},
+		{"10 Gbit/s", 4 * time.Millisecond, leastUploads + 10},
+		{"100 Gbit/s", 400 * time.Microsecond, mostUploads},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t)
+			sending := l.full()
+			for i := range 40 {
+				l.now = l.now.Add(tt.block)
+				l.u.Done(sending[0], l.now)
+				r, err := l.ask(byte(i), 100+i, false, true)
+				require.NoError(t, err)
+				sending = append(sending[1:], r)
+			}
+			require.InDelta(t, tt.want, l.u.slots(), 1)
+		})
+	}
+}
+
+func TestASlowReaderDoesNotHoldBackOthers(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	slow, err := l.ask(1, 1, false, true)
+	require.NoError(t, err)
+	for i := range 200 {
+		r, err := l.ask(byte(2+i%100), 10+i, false, true)
+		require.NoError(t, err)
+		l.now = l.now.Add(200 * time.Millisecond)
+		l.u.Done(r, l.now)
+	}
+	for i := range leastUploads {
+		r, err := l.ask(byte(150+i), 500+i, false, true)
+		require.NoError(t, err)
+		require.True(t, r.Sending(), "%d beside the slow one", i)
+	}
+	require.True(t, slow.Sending())
+}
+
+func TestSendsAdmitInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s Sends
+		unfollow := s.Follow(ObjectID{1})
+		var ends []func()
+		for i := range leastUploads {
+			done, err := s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: i, From: NodeID{byte(i + 1)}, Whole: true})
+			require.NoError(t, err)
+			ends = append(ends, done)
+		}
+		start := time.Now()
+		got := make(chan error, 1)
+		go func() {
+			done, err := s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: 9, From: NodeID{9}})
+			if err == nil {
+				done()
+				done()
+			}
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		ends[0]()
+		require.NoError(t, <-got)
+		require.Equal(t, time.Second, time.Since(start))
+
+		ends[0], _ = func() (func(), error) {
+			return s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: 10, From: NodeID{9}})
+		}()
+		_, err := s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: 11, From: NodeID{10}})
+		require.ErrorIs(t, err, ErrBusy, "nobody waits for ever")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.Admit(ctx, Upload{Object: ObjectID{1}, Block: 12, From: NodeID{10}})
+		require.ErrorIs(t, err, context.Canceled)
+		blocks, next := s.Sent(ObjectID{1}, 0)
+		require.Equal(t, []int{0, 1, 2, 3, 9, 10, 11, 12}, blocks)
+		blocks, _ = s.Sent(ObjectID{1}, next)
+		require.Empty(t, blocks)
+		unfollow()
+		blocks, _ = s.Sent(ObjectID{1}, 0)
+		require.Empty(t, blocks)
+		for _, end := range ends {
+			end()
+		}
+		require.False(t, s.uploads.Waiting())
+	})
+}
