@@ -54,7 +54,7 @@ func (a *app) benchSwarmCommand() *cobra.Command {
 	f.Var(&size, "size", "of the file")
 	f.Var(&rate, "rate", "of every link, each way, as in 150mbit or 1gbit")
 	f.StringVar(&cfg.By, "by", "warm", "`HOW` the nodes fetch it: warm or cat")
-	f.BoolVar(&cfg.Peers, "peers", false, "measure other ways on the same links, too: one HTTP source, and what of p2pstore, mooncake and aria2 is installed")
+	f.BoolVar(&cfg.Peers, "peers", false, "measure one HTTP source for all on the same links, too, and say which of p2pstore, mooncake and aria2 are installed")
 	f.StringVar(&cfg.Dir, "dir", "", "keep the files of all nodes in a new directory in `DIR` while it runs (default: that of temporary files)")
 	f.StringVar(&cfg.Trace, "trace", "", "write every request for a block to `FILE`, a JSON object a line")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "`N` that the bytes of the file follow from (default: a random one)")
