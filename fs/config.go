@@ -26,6 +26,8 @@ type Names interface {
 	// Standing reports, by a linearizable read, whether the directories of a way
 	// still are where it says: meta.ErrStale if one is not.
 	Standing(ctx context.Context, way meta.Way) error
+	// Alive reports, by such a read, whether a directory exists under any name.
+	Alive(ctx context.Context, dir meta.InodeID) (bool, error)
 	// List returns the entries of a directory. The slice is shared: nobody
 	// changes it.
 	List(ctx context.Context, dir meta.InodeID) ([]meta.Entry, error)

@@ -88,6 +88,15 @@ func (n *fakeNames) Standing(_ context.Context, way meta.Way) error {
 	return nil
 }
 
+func (n *fakeNames) Alive(_ context.Context, dir meta.InodeID) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
+		return false, meta.ErrUnavailable
+	}
+	return n.dirs[dir] != nil, nil
+}
+
 func (n *fakeNames) List(_ context.Context, dir meta.InodeID) ([]meta.Entry, error) {
 	n.lists.Add(1)
 	n.mu.Lock()

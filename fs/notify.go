@@ -207,11 +207,26 @@ func (f *FS) lookAtName(ctx context.Context, dir meta.InodeID, name string) {
 	case n.kind != meta.KindDir:
 		f.invalidateName(parent, name)
 	case err == nil, errors.Is(err, meta.ErrNotFound):
-		f.deleteDir(parent, n.node, name)
+		f.dirLeft(c, parent, n, name)
 	default:
 		// It may still exist, and dropping its name would cut processes
 		// inside it off from their working directory.
 		f.invalidateAttr(n.node)
+	}
+}
+
+// dirLeft makes the kernel forget a directory under a name that stands for it no
+// more. To one that lives on elsewhere nothing may happen: there may be processes
+// in it.
+func (f *FS) dirLeft(ctx context.Context, parent uint64, n *inode, name string) {
+	alive, err := f.cfg.Names.Alive(ctx, n.id)
+	switch {
+	case err != nil:
+		f.invalidateAttr(n.node)
+	case alive:
+		f.invalidateName(parent, name)
+	default:
+		f.deleteDir(parent, n.node, name)
 	}
 }
 

@@ -62,6 +62,22 @@ func (v *View) standing(way Way) error {
 	return nil
 }
 
+// Alive asks the store whether a directory exists, whatever its name is now.
+// ErrUnavailable: it cannot be asked.
+func (v *View) Alive(ctx context.Context, dir InodeID) (bool, error) {
+	if st := v.health.status(); st.State == StateDown {
+		return false, fmt.Errorf("look for directory %016x: %w", uint64(dir), errors.Join(ErrUnavailable, st.Err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeout)
+	defer cancel()
+	_, err := v.cat.Dir(ctx, dir)
+	if errors.Is(err, ErrNotFound) { // in another store it says nothing
+		return false, v.recheck(ctx)
+	}
+	v.health.report(err)
+	return err == nil, err
+}
+
 // fallen returns the name of a directory of a way that does not stand there any
 // more; empty: all do. One that is being moved stands until it is gone.
 func (c *Catalog) fallen(ctx context.Context, way Way) (string, error) {

@@ -46,6 +46,15 @@ func TestViewStanding(t *testing.T) { // R1 N1 R3
 	require.NoError(t, r.view.Standing(t.Context(), way))
 	rename(meta.Place{Dir: a, Name: "b"}, meta.Place{Dir: meta.RootDir, Name: "b"})
 	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale)
+
+	alive, err := r.view.Alive(t.Context(), b)
+	require.NoError(t, err)
+	require.True(t, alive)
+	_, err = r.other.Rmdir(t.Context(), meta.RootDir, "b")
+	require.NoError(t, err)
+	alive, err = r.view.Alive(t.Context(), b)
+	require.NoError(t, err)
+	require.False(t, alive)
 }
 
 // What is remembered of a directory that is not watched, in an outage, is told to

@@ -35,6 +35,11 @@ func (o overlay) Standing(ctx context.Context, way meta.Way) error {
 	return o.a.cfg.View.Standing(ctx, way)
 }
 
+// Alive implements fs.Names.
+func (o overlay) Alive(ctx context.Context, dir meta.InodeID) (bool, error) {
+	return o.a.cfg.View.Alive(ctx, dir)
+}
+
 type lookup func(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
 
 func (o overlay) find(ctx context.Context, at meta.Place, ask lookup) (meta.Entry, error) {
