@@ -25,9 +25,9 @@ test-long: ## what make test leaves out: kill storms, outages at full length, bi
 	@tools/setup.sh test
 	tools/test.sh long
 
-oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7, or REPLAY=FILE
+oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7 STORE=redis, or REPLAY=FILE
 	@tools/setup.sh test
-	P2PFS_ORACLE_STEPS='$(STEPS)' P2PFS_ORACLE_SEED='$(or $(SEED),$(shell date +%s))' P2PFS_ORACLE_REPLAY='$(abspath $(REPLAY))' P2PFS_ORACLE_WITHOUT='$(WITHOUT)' tools/test.sh oracle
+	P2PFS_ORACLE_STEPS='$(STEPS)' P2PFS_ORACLE_SEED='$(or $(SEED),$(shell date +%s))' P2PFS_ORACLE_REPLAY='$(abspath $(REPLAY))' P2PFS_ORACLE_WITHOUT='$(WITHOUT)' P2PFS_ORACLE_STORE='$(STORE)' tools/test.sh oracle
 
 race: ## integration tests with daemons built with the race detector
 	@tools/setup.sh test

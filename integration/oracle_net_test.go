@@ -152,35 +152,3 @@ func soon(t testing.TB, limit time.Duration, what string, ok func() bool) {
 		}
 	}
 }
-
-// netStore is an etcd in the namespace of the store.
-type netStore struct {
-	t    *testing.T
-	host *netHost
-	dir  string
-	proc *process
-}
-
-func (s *netStore) url() string { return "etcd://" + storeIP + ":2379" }
-
-// start does not wait for the disk: processes are killed here, not machines. Nor
-// does it wait long for votes: there is one member.
-func (s *netStore) start() {
-	s.t.Helper()
-	client, peer := "http://"+storeIP+":2379", "http://127.0.0.1:2380"
-	log, err := os.OpenFile(s.dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	require.NoError(s.t, err)
-	defer log.Close()
-	cmd := s.host.command("etcd", "--name", "it", "--data-dir", s.dir, "--unsafe-no-fsync", "--heartbeat-interval=20", "--election-timeout=200",
-		"--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "it="+peer)
-	cmd.Stdout, cmd.Stderr = log, log
-	s.proc, err = spawn(cmd)
-	require.NoError(s.t, err)
-	soon(s.t, 30*time.Second, "etcd listens", func() bool {
-		require.True(s.t, s.proc.alive(), "etcd ended: %s", tail(s.dir+".log", 10))
-		return s.host.dial(storeIP+":2379") == nil
-	})
-}
-
-func (s *netStore) stop() { s.proc.kill() }

@@ -48,14 +48,14 @@ type oracleNode struct {
 	id    string
 }
 
-func newOracleRun(t *testing.T) *oracleRun {
+func newOracleRun(t *testing.T, store string) *oracleRun {
 	t.Helper()
 	r := &oracleRun{
 		t: t, c: newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure", "--meta-timeout=2s"), lab: newNetlab(t, oracle.Size),
 		byID: map[string]oracle.Node{}, sources: map[string]string{}, model: oracle.NewModel(),
 		counts: map[oracle.Kind]int{}, took: map[oracle.Kind]time.Duration{}, fails: map[oracle.Kind]int{},
 	}
-	r.store = &netStore{t: t, host: r.lab.stored, dir: filepath.Join(r.c.dir, "etcd")}
+	r.store = &netStore{t: t, host: r.lab.stored, kind: store, dir: filepath.Join(r.c.dir, store)}
 	r.c.url = r.store.url()
 	r.store.start()
 	t.Cleanup(r.store.stop)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -28,7 +29,7 @@ const enough = 1000
 
 // What four nodes show, whatever happens to them, is what SEMANTICS.md allows.
 // P2PFS_ORACLE_STEPS, _SEED, _WITHOUT (kinds, by commas) and _REPLAY (a file of
-// steps) say which steps.
+// steps) say which steps, _STORE (etcd or redis) on what.
 // R1 R3 W1 W2 W4 W5 W6 W7 W10 W12 N1 N2 N3 N4 N5 N6 N7 A1 A3 K1 K2 K3 K4 K5 O1 O2 O3 O4 C1 C2
 func TestOracle(t *testing.T) {
 	t.Parallel()
@@ -36,13 +37,14 @@ func TestOracle(t *testing.T) {
 	if os.Getenv("P2PFS_ORACLE_SEED") != "" {
 		seeds = []uint64{envNumber(t, "P2PFS_ORACLE_SEED", 0)}
 	}
+	store := cmp.Or(os.Getenv("P2PFS_ORACLE_STORE"), "etcd")
 	if file := os.Getenv("P2PFS_ORACLE_REPLAY"); file != "" {
-		newOracleRun(t).replay(t, file, seeds[0])
+		newOracleRun(t, store).replay(t, file, seeds[0])
 		return
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
-			newOracleRun(t).random(t, seed, int(envNumber(t, "P2PFS_ORACLE_STEPS", oracleSteps)))
+			newOracleRun(t, store).random(t, seed, int(envNumber(t, "P2PFS_ORACLE_STEPS", oracleSteps)))
 		})
 	}
 }
