@@ -42,7 +42,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "pin nothing", args: []string{"pin"}, code: 2, err: []string{"pin PATH..."}},
 		{name: "trace nothing", args: []string{"trace"}, code: 2, err: []string{"PATH"}},
 		{name: "bench", args: []string{"bench"}, code: 0, out: []string{"swarm", "Exit codes"}},
-		{name: "bench of nothing known", args: []string{"bench", "swam"}, code: 2, err: []string{"did you mean swarm?"}},
+		{name: "bench of nothing known", args: []string{"bench", "swam"}, code: 2, err: []string{"did you mean swarm"}},
 		{name: "bench swarm of none", args: []string{"bench", "swarm", "--receivers", "0"}, code: 2, err: []string{"--receivers 0"}},
 		{name: "bench swarm by magic", args: []string{"bench", "swarm", "--by", "magic"}, code: 2, err: []string{"warm or cat"}},
 		{name: "bench swarm at no rate", args: []string{"bench", "swarm", "--rate", "fast"}, code: 2, err: []string{"150mbit"}},

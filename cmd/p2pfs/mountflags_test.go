@@ -42,6 +42,8 @@ func TestMountSettings(t *testing.T) {
 	}
 	want.FreeSpace.Fraction = 0.07
 	want.UploadLimit, want.DownloadLimit = 1<<20, 2_000_000
+	want.ProviderTTL = node.DefaultProviderTTL
+	want.Stream.MaxLen, want.Stream.Batch, want.Stream.Block = node.DefaultStreamMaxLen, node.DefaultStreamBatch, node.DefaultStreamBlock
 	want.Private, want.MetaTimeout = []string{"*.part", ""}, 2*time.Second
 	require.Equal(t, want, s.config)
 	require.True(t, s.daemon)
