@@ -16,6 +16,7 @@ import (
 	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 	"github.com/p2pfs/p2pfs/node/staging"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	MetaURL    string // of the store; empty: an etcd server inside this process
 	MetaDir    string // of the embedded server; empty: "meta" in the first cache directory
 	MetaListen string // of the embedded server, HOST:PORT
+	// MetaAccess is what MetaURL does not say of how to log in to the store.
+	MetaAccess storeurl.Access
 	// MetaTimeout bounds what an answer of the store is waited for.
 	MetaTimeout time.Duration
 

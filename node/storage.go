@@ -53,7 +53,7 @@ func (n *Node) openStorage(ctx, life context.Context) error {
 		})
 	}
 	s.redacted = meta.RedactURL(s.url)
-	slots, err := s.open(ctx, stores.Options{Stream: n.cfg.Stream})
+	slots, err := s.open(ctx, stores.Options{Access: n.cfg.MetaAccess, Stream: n.cfg.Stream})
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,10 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.MetaDir, "meta-dir", "", "keep the metadata store of a node without META_URL in `DIR` (default meta in the first --cache-dir, else a directory for this mountpoint in /var/lib/p2pfs, for users in ~/.local/share/p2pfs)")
 	f.StringVar(&c.MetaListen, "meta-listen", node.DefaultMetaListen, "`HOST:PORT` of that metadata store")
 	f.DurationVar(&c.MetaTimeout, "meta-timeout", node.DefaultMetaTimeout, "longest wait `TIME` for an answer of the metadata store, as in 5s")
+	f.StringVar(&c.MetaAccess.User, "meta-user", "", "`USER` of the metadata store, if META_URL has none; the password is in P2PFS_META_PASSWORD")
+	f.StringVar(&c.MetaAccess.CA, "meta-ca", "", "`FILE` with the certificate authorities of a store with TLS")
+	f.StringVar(&c.MetaAccess.Cert, "meta-cert", "", "`FILE` with the certificate this node shows to it")
+	f.StringVar(&c.MetaAccess.Key, "meta-key", "", "`FILE` with the key of that certificate")
 	f.DurationVar(&c.ProviderTTL, "provider-ttl", node.DefaultProviderTTL, "`TIME` after which no other node chooses this one any more if it is killed; it says that it lives three times as often")
 	f.BoolVar(&c.Stream.On, "stream", false, "keep a stream of what happens in a Redis store, for 'p2pfs events --from'; on all nodes or on none")
 	f.StringVar(&c.Stream.Key, "stream-key", "", "`KEY` of that stream (default PREFIX:{events})")
@@ -104,6 +108,9 @@ func (s *mountSettings) fromEnvironment(flags *pflag.FlagSet, lookup func(string
 	})
 	if v, ok := lookup(envPrefix + "META_URL"); ok {
 		s.config.MetaURL = v
+	}
+	if v, ok := lookup(envPrefix + "META_PASSWORD"); ok {
+		s.config.MetaAccess.Password = v
 	}
 	return failed
 }
@@ -180,7 +187,7 @@ func (s *mountSettings) completeDirs() (err error) {
 			return fmt.Errorf("cache directory %q: %w", d, err)
 		}
 	}
-	for _, p := range []*string{&c.MetaDir, &s.logFile} {
+	for _, p := range []*string{&c.MetaDir, &c.MetaAccess.CA, &c.MetaAccess.Cert, &c.MetaAccess.Key, &s.logFile} {
 		if *p == "" {
 			continue
 		}

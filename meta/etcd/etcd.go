@@ -19,6 +19,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 // Defaults of Options.
@@ -35,6 +36,8 @@ type Options struct {
 	// Patience is how long a read is tried again while there is no
 	// connection to any server.
 	Patience time.Duration
+	// Access is what the URL does not say of how to log in.
+	Access storeurl.Access
 	// KV reads and writes in place of the connection, which then only
 	// watches and holds leases: for a server in this process. Nil: none.
 	KV clientv3.KV
@@ -68,7 +71,7 @@ var _ meta.Slots = (*Store)(nil)
 // while it is down, calls answer meta.ErrUnavailable. Errors are about the URL
 // and hold no password.
 func Open(_ context.Context, url string, opts Options) (*Store, error) {
-	t, err := parseURL(url)
+	t, err := parseURL(url, opts.Access)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ type target struct {
 // parseURL reads etcd://[user:password@]host[:port],.../prefix?options, and
 // etcds:// for TLS. Options: tls=true, ca=FILE, cert=FILE, key=FILE,
 // server_name=NAME, insecure_skip_verify=true. Its errors hold no password.
-func parseURL(raw string) (target, error) {
+func parseURL(raw string, a storeurl.Access) (target, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || (scheme != "etcd" && scheme != "etcds") {
 		return target{}, badURL(raw, "want etcd://HOST:PORT,HOST:PORT/PREFIX")
@@ -53,7 +53,11 @@ func parseURL(raw string) (target, error) {
 	if strings.IndexByte(t.prefix, 0) >= 0 {
 		return target{}, badURL(raw, "the prefix holds a NUL")
 	}
-	if err := t.setTLS(scheme, query); err != nil {
+	t.user, t.password = a.Login(t.user, t.password)
+	if t.password != "" && t.user == "" {
+		return target{}, badURL(raw, "etcd wants a user with the password")
+	}
+	if err := t.setTLS(scheme, query, a); err != nil {
 		return target{}, badURL(raw, err.Error())
 	}
 	if err := t.setHosts(hosts); err != nil {
@@ -95,7 +99,7 @@ func (t *target) setHosts(hosts string) error {
 	return nil
 }
 
-func (t *target) setTLS(scheme, query string) error {
+func (t *target) setTLS(scheme, query string, a storeurl.Access) error {
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return fmt.Errorf("unreadable options: %w", err)
@@ -109,6 +113,9 @@ func (t *target) setTLS(scheme, query string) error {
 		if len(v) != 1 {
 			return fmt.Errorf("option %q is given %d times", k, len(v))
 		}
+	}
+	if err := a.Complete(q, scheme == "etcds"); err != nil {
+		return err
 	}
 	t.tls, err = storeurl.TLS(q, scheme == "etcds")
 	if err == nil && t.tls == nil && len(q) > 0 && !q.Has("tls") {

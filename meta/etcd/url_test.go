@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 func TestParseURL(t *testing.T) {
@@ -15,11 +17,11 @@ func TestParseURL(t *testing.T) {
 		"etcd://[::1],[fe80::1]:9/p": {endpoints: []string{"http://[::1]:2379", "http://[fe80::1]:9"}, hosts: "[::1]:2379,[fe80::1]:9", prefix: "p"},
 		"etcd://u:p%3A%40@h":         {endpoints: []string{"http://h:2379"}, hosts: "h:2379", prefix: "p2p", user: "u", password: "p:@"},
 	} {
-		got, err := parseURL(raw)
+		got, err := parseURL(raw, storeurl.Access{})
 		require.NoError(t, err, raw)
 		require.Equal(t, want, got, raw)
 	}
-	got, err := parseURL("etcds://h?server_name=n")
+	got, err := parseURL("etcds://h?server_name=n", storeurl.Access{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"https://h:2379"}, got.endpoints)
 	require.Equal(t, "n", got.tls.ServerName)
@@ -35,7 +37,7 @@ func FuzzURL(f *testing.F) {
 		if strings.ContainsAny(user, "/@?") || strings.Contains(user+rest, secret) {
 			return
 		}
-		_, err := parseURL("etcd://" + user + ":" + secret + "@" + rest)
+		_, err := parseURL("etcd://"+user+":"+secret+"@"+rest, storeurl.Access{})
 		if err != nil {
 			require.NotContains(t, err.Error(), secret)
 		}

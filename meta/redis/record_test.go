@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 func TestParseURL(t *testing.T) {
@@ -22,7 +23,7 @@ func TestParseURL(t *testing.T) {
 		"redis+cluster://a/x/y":     {form: cluster, endpoints: []string{"a:6379"}, hosts: "a:6379", prefix: "x/y"},
 		"redis+cluster://a/0/x?tls": {},
 	} {
-		got, err := parseURL(raw)
+		got, err := parseURL(raw, storeurl.Access{})
 		if want.form == "" { // the same, by an option without a value
 			require.NoError(t, err, raw)
 			require.Nil(t, got.tls)
@@ -31,7 +32,7 @@ func TestParseURL(t *testing.T) {
 		require.NoError(t, err, raw)
 		require.Equal(t, want, got, raw)
 	}
-	got, err := parseURL("rediss://h?server_name=n")
+	got, err := parseURL("rediss://h?server_name=n", storeurl.Access{})
 	require.NoError(t, err)
 	require.Equal(t, "n", got.tls.ServerName)
 }
@@ -46,7 +47,7 @@ func FuzzURL(f *testing.F) {
 		if len(user+rest+scheme) > 1000 || contains(user, "/@?") || contains(scheme, ":/?@") || contains(user+rest+scheme, secret[:4]) {
 			return
 		}
-		if _, err := parseURL(scheme + "://" + user + ":" + secret + "@" + rest); err != nil {
+		if _, err := parseURL(scheme+"://"+user+":"+secret+"@"+rest, storeurl.Access{}); err != nil {
 			require.NotContains(t, err.Error(), secret)
 		}
 	})

@@ -38,6 +38,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/p2pfs/p2pfs/meta"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 // Defaults of Options.
@@ -54,6 +55,8 @@ type Options struct {
 	// Patience is how long a call is tried again that the store has refused
 	// for now, or that found no connection.
 	Patience time.Duration
+	// Access is what the URL does not say of how to log in.
+	Access storeurl.Access
 	// Stream says where changes are kept for those who ask later what
 	// happened. Zero: nowhere.
 	Stream meta.StreamOptions
@@ -91,7 +94,7 @@ var _ meta.Slots = (*Store)(nil)
 // redis+cluster:// URL. It does not wait for the store: while it is down, calls
 // answer meta.ErrUnavailable. Errors are about the URL and hold no password.
 func Open(_ context.Context, url string, opts Options) (*Store, error) {
-	t, err := parseURL(url)
+	t, err := parseURL(url, opts.Access)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ type target struct {
 // redis+cluster://host,host[/prefix]. Options: tls=true, ca=FILE, cert=FILE,
 // key=FILE, server_name=NAME, insecure_skip_verify=true, sentinel_user=NAME,
 // sentinel_password=PASSWORD. Its errors hold no password.
-func parseURL(raw string) (target, error) {
+func parseURL(raw string, a storeurl.Access) (target, error) {
 	bad := func(why string) (target, error) {
 		return target{}, fmt.Errorf("metadata URL %q: %s", meta.RedactURL(raw), why)
 	}
@@ -68,9 +68,10 @@ func parseURL(raw string) (target, error) {
 		}
 		hosts = hosts[at+1:]
 	}
+	t.user, t.password = a.Login(t.user, t.password)
 	for _, set := range []func() error{
 		func() error { return t.setPath(path) },
-		func() error { return t.setOptions(scheme, query) },
+		func() error { return t.setOptions(scheme, query, a) },
 		func() error { return t.setHosts(hosts) },
 	} {
 		if err := set(); err != nil {
@@ -143,7 +144,7 @@ func (t *target) setHosts(hosts string) error {
 	return nil
 }
 
-func (t *target) setOptions(scheme, query string) error {
+func (t *target) setOptions(scheme, query string, a storeurl.Access) error {
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return fmt.Errorf("unreadable options")
@@ -166,6 +167,9 @@ func (t *target) setOptions(scheme, query string) error {
 		}
 	}
 	t.sentinelUser, t.sentinelPassword = q.Get("sentinel_user"), q.Get("sentinel_password")
+	if err := a.Complete(q, scheme == "rediss"); err != nil {
+		return err
+	}
 	t.tls, err = storeurl.TLS(q, scheme == "rediss")
 	if err == nil && t.tls == nil && files {
 		return fmt.Errorf("TLS options without tls=true")

@@ -11,10 +11,13 @@ import (
 	"github.com/p2pfs/p2pfs/meta/etcd"
 	"github.com/p2pfs/p2pfs/meta/memory"
 	"github.com/p2pfs/p2pfs/meta/redis"
+	"github.com/p2pfs/p2pfs/meta/storeurl"
 )
 
 // Options of a store, whichever it is.
 type Options struct {
+	// Access is what the URL does not say of how to log in.
+	Access storeurl.Access
 	// Stream is for Redis; other stores have no use for it.
 	Stream meta.StreamOptions
 }
@@ -30,7 +33,7 @@ func Open(ctx context.Context, url string, opts Options) (meta.Slots, error) {
 	switch scheme {
 	case "etcd", "etcds":
 		// A nil *etcd.Store must not become a Slots that is not nil.
-		s, err := etcd.Open(ctx, url, etcd.Options{})
+		s, err := etcd.Open(ctx, url, etcd.Options{Access: opts.Access})
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +41,7 @@ func Open(ctx context.Context, url string, opts Options) (meta.Slots, error) {
 	case "memory":
 		return memory.New(), nil
 	case "redis", "rediss", "redis+sentinel", "redis+cluster":
-		s, err := redis.Open(ctx, url, redis.Options{Stream: opts.Stream})
+		s, err := redis.Open(ctx, url, redis.Options{Access: opts.Access, Stream: opts.Stream})
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,40 @@ import (
 	"strconv"
 )
 
+// Access is what a URL may leave out, since others can read it: in the list of
+// processes, say. What the URL says wins.
+type Access struct {
+	User, Password string
+	CA, Cert, Key  string // files, for TLS
+}
+
+// Complete adds the files to a URL's options. secure says that its scheme asks
+// for TLS.
+func (a Access) Complete(q url.Values, secure bool) error {
+	if a.CA == "" && a.Cert == "" && a.Key == "" {
+		return nil
+	}
+	if on, err := boolOption(q, "tls"); err == nil && !on && !secure {
+		return fmt.Errorf("TLS files are given, and the URL asks for no TLS: write etcds:// or rediss://, or add tls=true")
+	}
+	if a.CA != "" && !q.Has("ca") {
+		q.Set("ca", a.CA)
+	}
+	if !q.Has("cert") && !q.Has("key") && (a.Cert != "" || a.Key != "") {
+		q.Set("cert", a.Cert)
+		q.Set("key", a.Key)
+	}
+	return nil
+}
+
+// Login returns the user and password: the URL's, if it has a password.
+func (a Access) Login(user, password string) (string, string) {
+	if password != "" || a.Password == "" {
+		return user, password
+	}
+	return a.User, a.Password
+}
+
 // HostPort reads HOST or HOST:PORT, and adds the default port where there is
 // none.
 func HostPort(h, port string) (string, error) {
