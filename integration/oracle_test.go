@@ -33,18 +33,27 @@ const enough = 1000
 // R1 R3 W1 W2 W4 W5 W6 W7 W10 W12 N1 N2 N3 N4 N5 N6 N7 A1 A3 K1 K2 K3 K4 K5 O1 O2 O3 O4 C1 C2
 func TestOracle(t *testing.T) {
 	t.Parallel()
+	oracleOn(t, cmp.Or(os.Getenv("P2PFS_ORACLE_STORE"), "etcd"), oracleSteps)
+}
+
+// The same on Redis.
+func TestOracleOnRedis(t *testing.T) {
+	t.Parallel()
+	oracleOn(t, "redis", oracleStepsOnRedis)
+}
+
+func oracleOn(t *testing.T, store string, steps uint64) {
 	seeds := oracleSeeds()
 	if os.Getenv("P2PFS_ORACLE_SEED") != "" {
 		seeds = []uint64{envNumber(t, "P2PFS_ORACLE_SEED", 0)}
 	}
-	store := cmp.Or(os.Getenv("P2PFS_ORACLE_STORE"), "etcd")
 	if file := os.Getenv("P2PFS_ORACLE_REPLAY"); file != "" {
 		newOracleRun(t, store).replay(t, file, seeds[0])
 		return
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
-			newOracleRun(t, store).random(t, seed, int(envNumber(t, "P2PFS_ORACLE_STEPS", oracleSteps)))
+			newOracleRun(t, store).random(t, seed, int(envNumber(t, "P2PFS_ORACLE_STEPS", steps)))
 		})
 	}
 }

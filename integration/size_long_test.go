@@ -8,6 +8,8 @@ const (
 	powerStride   = 1
 	publishRounds = 10_000
 	oracleSteps   = 2000
+
+	oracleStepsOnRedis = 2000
 )
 
 // oracleSeeds are those of the runs of random steps, one after the other.

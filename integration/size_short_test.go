@@ -7,7 +7,9 @@ const (
 	killStride    = 3    // a fault at every third step of a publish
 	powerStride   = 9    // the same, with the power going
 	publishRounds = 2000 // publishes that another node opens at once
-	oracleSteps   = 500  // ARCHITECTURE.md, Open points, says what 2,000 still find
+	oracleSteps   = 2000
+
+	oracleStepsOnRedis = 500
 )
 
 // oracleSeeds are those of the runs of random steps.
