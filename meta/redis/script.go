@@ -142,7 +142,7 @@ local function change(sets)
   version = us
   if version <= before then version = before + 1 end
   local v = digits(version)
-  local item, hash, fields, drop = {digits(before), v}, {}, {}, {}
+  local item, hash, fields = {digits(before), v}, {}, {}
   local news, had = nil, nil
   if #sets > 0 and listened() then
     local names = {}
@@ -166,21 +166,13 @@ local function change(sets)
       fields[#fields + 1] = 0
       fields[#fields + 1] = f
       item[#item + 1] = op .. #f .. ':' .. f .. #value .. ':' .. value
-    else
-      drop[#drop + 1] = f
+    elseif call('HDEL', rec, f) == 1 then
+      if tombstone(f) then gone = gone - 1 end
+      if indexed == 1 then call('ZREM', index, f) end
+      if leased then call('ZREM', ends, f) end
+      item[#item + 1] = 'D' .. #f .. ':' .. f
     end
-  end
-  if #drop > 0 then
-    local there = call('HMGET', rec, unpack(drop))
-    for i, f in ipairs(drop) do
-      if there[i] then
-        if tombstone(f) then gone = gone - 1 end
-        item[#item + 1] = 'D' .. #f .. ':' .. f
-      end
-    end
-    call('HDEL', rec, unpack(drop))
-    if indexed == 1 then call('ZREM', index, unpack(drop)) end
-    if leased then call('ZREM', ends, unpack(drop)) end
+    if news and #item > items then news[#news + 1] = item[#item] .. before_value(had[i]) end
   end
   item = table.concat(item)
   note(item)
