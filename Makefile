@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
-.PHONY: build test test-long oracle race lint bench bench-meta demo generate clean help
+.PHONY: build test test-long oracle race lint bench bench-meta sim demo generate clean help
 
 build: ## bin/p2pfs
 	@tools/setup.sh build
@@ -46,6 +46,12 @@ bench-meta: ## the metadata stores beside bare commands, and build/bench-meta.js
 	@tools/setup.sh test
 	mkdir -p build
 	go test -tags bench -count=1 -timeout 3h -v -run TestMeta ./meta/metabench -args -names $(if $(FULL),1000000,100000) -json $(CURDIR)/build/bench-meta.json
+
+sim: ## simulated nodes that fetch one file at once; RECEIVERS, SIZE and SEED may be given
+	go build -o bin/p2pfs ./cmd/p2pfs
+	for r in $(or $(RECEIVERS),1 3 7 15 31 100 1000); do
+		bin/p2pfs bench sim --receivers $$r --size $(or $(SIZE),256MiB) --seed $(or $(SEED),1)
+	done
 
 demo: ## three nodes, one real checkpoint, under two minutes
 	@tools/setup.sh demo

@@ -41,3 +41,60 @@ func TestFloor(t *testing.T) {
 		require.Equal(t, want*time.Second, Floor(r, 64<<20, 1<<20, 1<<20), "%d receivers", r)
 	}
 }
+
+func TestCrowdsStayNearTheFloor(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name            string
+		change          func(*Config)
+		slowest, copies float64
+	}{
+		{"by warm", func(*Config) {}, 1.45, 1.35},
+		{"by cat", func(c *Config) { c.Cat = true }, 1.6, 1.55},
+		{"some come and go", func(c *Config) { c.Churn = 0.1 }, 1.7, 1.6},
+		{"some are dead", func(c *Config) { c.Dead = 0.1 }, 1.7, 1.6},
+		{"some lie", func(c *Config) { c.Lying = 0.1 }, 1.7, 1.6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := few()
+			tt.change(&cfg)
+			r, err := Run(cfg)
+			require.NoError(t, err)
+			require.True(t, r.Valid)
+			require.Less(t, r.SlowestOverFloor, tt.slowest)
+			require.Less(t, r.SourceCopies, tt.copies)
+			require.GreaterOrEqual(t, r.SlowestOverFloor, 1.0)
+		})
+	}
+}
+
+// TestLinksCarryNoMoreThanTheyCan holds what each link carried against its
+// rate: the shares of flows are worked out step by step.
+func TestLinksCarryNoMoreThanTheyCan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Config{Receivers: 15, Size: 64 << 20, Block: 1 << 20, Rate: 100 * mbit, Latency: time.Millisecond, Seed: 3})
+	w.play()
+	most := w.cfg.Rate * float64(w.now) / 1e9
+	for i, n := range w.nodes {
+		require.LessOrEqual(t, float64(n.sent), 1.02*most, "sent by node %d", i)
+		require.LessOrEqual(t, float64(n.received), 1.02*most, "received by node %d", i)
+	}
+}
+
+func TestAWorldThatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Config){
+		"nobody":       func(c *Config) { c.Receivers = 0 },
+		"empty":        func(c *Config) { c.Size = 0 },
+		"no rate":      func(c *Config) { c.Rate = 0 },
+		"odd blocks":   func(c *Config) { c.Block = 12345 },
+		"all too many": func(c *Config) { c.Dead, c.Slow = 0.6, 0.6 },
+	} {
+		cfg := few()
+		change(&cfg)
+		_, err := Run(cfg)
+		require.Error(t, err, name)
+	}
+}
