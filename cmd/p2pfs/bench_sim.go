@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/p2pfs/p2pfs/chunk/sim"
+	"github.com/p2pfs/p2pfs/node"
 )
 
 const benchSimHelp = `Play many nodes that fetch one file at once, without any: links, the registry and
@@ -20,7 +20,7 @@ SLOWEST and MEDIAN are of the nodes with which nothing is the matter.
 ` + exitCodesHelp
 
 func (a *app) newBenchSimCommand() *cobra.Command {
-	cfg := sim.Config{}
+	cfg := node.SimConfig{}
 	size, block := sizeFlag{bytes: 256 << 20, set: true}, sizeFlag{bytes: 4 << 20, set: true}
 	rate, by := rateFlag{bits: 150_000_000}, "warm"
 	c := &cobra.Command{
@@ -35,7 +35,7 @@ func (a *app) newBenchSimCommand() *cobra.Command {
 				return usagef("--by %s: want warm or cat", by)
 			}
 			cfg.Size, cfg.Block, cfg.Rate, cfg.Cat = size.bytes, block.bytes, float64(rate.bits)/8, by == "cat"
-			r, err := sim.Run(cfg)
+			r, err := node.Simulate(cfg)
 			if err != nil {
 				return usageError{err}
 			}
@@ -58,7 +58,7 @@ func (a *app) newBenchSimCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) printSim(r sim.Result) error {
+func (a *app) printSim(r node.SimResult) error {
 	var err error
 	if a.json {
 		err = a.printJSON(r)
