@@ -155,7 +155,7 @@ func happenings(t *testing.T, a, b *node) []string {
 	}
 }
 
-// TestEventsOnEtcd: all kinds of events with what they say, from now on and
+// TestEventsOnEtcd (E1, E2): all kinds of events with what they say, from now on and
 // from positions, over an outage of the store, until the node ends.
 func TestEventsOnEtcd(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestAKilledNodeIsSoonNotChosen: within --provider-ttl, on either kind of store.
+// TestAKilledNodeIsSoonNotChosen (K6): within --provider-ttl, on either kind of store.
 func TestAKilledNodeIsSoonNotChosen(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]func(*testing.T, *cluster){

@@ -11,7 +11,7 @@ import (
 	"github.com/p2pfs/p2pfs/meta/memory"
 )
 
-// TestAnOldStartLeavesANewOneAlone: what a node's earlier start does late, to
+// TestAnOldStartLeavesANewOneAlone (K6): what a node's earlier start does late, to
 // renew its record or to leave, does not touch the record of a later one.
 func TestAnOldStartLeavesANewOneAlone(t *testing.T) {
 	t.Parallel()
