@@ -10,6 +10,10 @@ import (
 // maxCopies is how many peers are asked for one late block.
 const maxCopies = 3
 
+// mostFlights is how many blocks of an object are asked for unasked at once in a
+// crowd: who asks for more gets a trickle of each, and takes the turns of others.
+const mostFlights = 6
+
 // maxScan bounds how many blocks one look for the rest considers.
 const maxScan = 256
 
@@ -166,7 +170,7 @@ func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
 // planSpread asks each peer, the one that will be done soonest first, for the
 // rarest of what it has.
 func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
-	for {
+	for !b.crowded || len(b.flights) < mostFlights {
 		p := b.freest(now)
 		if p == nil {
 			b.starved = true
@@ -185,6 +189,7 @@ func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
 		in.take(p.st, n, true)
 		out = append(out, b.start(block, p, true, false, now))
 	}
+	return out
 }
 
 // speculate asks for a block that nobody waits for; more says whether another

@@ -33,16 +33,22 @@ func (b *Busy) Unwrap() error { return ErrBusy }
 
 // Amounts of what a node sends.
 const (
-	leastUploads = 4  // at once, on the slowest link
+	firstUploads = 2  // at once, before anything is known of the link
+	usualUploads = 4  // at once, where the others take what this node's link gives
 	mostUploads  = 16 // at once, on the fastest
 	uploadQueue  = 2  // requests that wait for their turn, so that the link never idles
 	demandQueue  = 8  // the same for blocks that somebody waits for
 	// uploadAhead is how much time's worth of blocks is sent at once: few at
 	// once means that the first of them is soon where it can be handed on.
 	uploadAhead = 40 * time.Millisecond
-	minRetry    = 5 * time.Millisecond
-	firstRetry  = 50 * time.Millisecond // before anything is known of the link
-	maxRetry    = 2 * time.Second
+	slowSend    = 4 // times its fair share; it counts no more
+	// enoughLoad is how many links' worth of sends are begun: n that share a
+	// full link, begun one after the other, count as 1 + ln n. Chosen, with
+	// firstUploads and mostFlights, by simulating 7 to 31 receivers.
+	enoughLoad = 2.0
+	minRetry   = 5 * time.Millisecond
+	firstRetry = 50 * time.Millisecond // before anything is known of the link
+	maxRetry   = 2 * time.Second
 )
 
 // Uploads decides which requests of other nodes are served when. A node that
@@ -54,7 +60,6 @@ const (
 // It is plain code: requests in, decisions out, the time passed in. Not safe
 // for concurrent use; the zero value is ready.
 type Uploads struct {
-	Least   int
 	sending []*Upload
 	waiting []*Upload     // oldest first, demand before the rest
 	took    time.Duration // of a send, lately
@@ -115,7 +120,7 @@ func (u *Upload) Sending() bool { return !u.started.IsZero() }
 // if not; a *Busy says that it was not taken.
 func (s *Uploads) Ask(r *Upload, now time.Time) error {
 	full := !s.room(now) && len(s.waiting) >= uploadQueue
-	if other := s.same(r); other != nil && r.Whole && !full {
+	if other := s.same(r, now); other != nil && r.Whole && !full {
 		return &Busy{Retry: s.retry(s.rest(other, now)), Sending: true}
 	}
 	switch {
@@ -207,17 +212,27 @@ func (s *Uploads) measure(took time.Duration, now time.Time) {
 	s.took += (took - s.took) / 8
 }
 
-// room reports whether one more may be sent. What takes
-// several times as long as its share of this node's link would is held back by
-// the other end, and leaves room for another.
+// room reports whether one more may be sent: while those under way cannot fill
+// this node's link. A send that has gone on for so many times as long as a block
+// takes alone has had that part of the link at most; one that has just begun may
+// have all of it. So a node that has the link to itself sends few blocks, each
+// of which is soon where it can be handed on, and one whose receivers have
+// others to listen to sends more.
 func (s *Uploads) room(now time.Time) bool {
-	n := 0
-	for _, u := range s.sending {
-		if s.pace.best == 0 || now.Sub(u.started) < s.fair() {
-			n++
-		}
+	if s.pace.best == 0 {
+		return len(s.sending) < firstUploads
 	}
-	return n < s.slots() && len(s.sending) < mostUploads
+	load := 0.0
+	for _, u := range s.sending {
+		load += min(1, float64(s.pace.best)/float64(max(now.Sub(u.started), 1)))
+	}
+	return load < enoughLoad+float64(uploadAhead)/float64(s.pace.best) && len(s.sending) < mostUploads
+}
+
+// slow reports whether a send has taken far longer than its share of this
+// node's link would: the other end holds it back.
+func (s *Uploads) slow(u *Upload, now time.Time) bool {
+	return s.pace.best > 0 && now.Sub(u.started) >= slowSend*s.fair()
 }
 
 // fair returns how long a send may take before it counts as held back.
@@ -225,20 +240,21 @@ func (s *Uploads) fair() time.Duration {
 	return 5 * s.pace.best * time.Duration(s.slots())
 }
 
-// slots returns how many are sent at once: more where blocks are quick, since
-// asking for the next would cost more than sending it.
+// slots returns about how many are sent at once: more where blocks are quick,
+// since asking for the next would cost more than sending it.
 func (s *Uploads) slots() int {
 	if s.pace.best == 0 {
-		return leastUploads
+		return usualUploads
 	}
-	return min(leastUploads+int(uploadAhead/s.pace.best), mostUploads)
+	return min(usualUploads+int(uploadAhead/s.pace.best), mostUploads)
 }
 
 // same returns the request of another node for the same block that is being
-// sent, or waits to be.
-func (s *Uploads) same(r *Upload) *Upload {
+// sent, or waits to be. One that takes long goes to a node from which nobody
+// would have it soon.
+func (s *Uploads) same(r *Upload, now time.Time) *Upload {
 	for _, u := range s.sending {
-		if u.Block == r.Block && u.Object == r.Object && u.From != r.From {
+		if u.Block == r.Block && u.Object == r.Object && u.From != r.From && !s.slow(u, now) {
 			return u
 		}
 	}
