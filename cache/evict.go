@@ -15,8 +15,10 @@ func (c *Cache) reserve(r *root, n int64) error {
 	used := c.used.Add(n)
 	r.used.Add(n)
 	if limit := c.cfg.Size; limit > 0 && used > limit {
-		// The first may be what found out how much is here.
-		for range 2 {
+		// The first may be what found out how much is here. What is on its
+		// way to the disk cannot go before it is there.
+		for _, wait := range []func(){func() {}, func() {}, c.flushed} {
+			wait()
 			c.makeRoom(nil, used-limit, false)
 			if used = c.used.Load(); used <= limit {
 				break

@@ -127,6 +127,13 @@ func (c *Cache) syncDirty(ctx context.Context, age time.Duration) {
 	}
 }
 
+// flushed returns when the flush under way, which uses the files it is about, has
+// ended.
+func (c *Cache) flushed() {
+	c.flush.Lock()
+	defer c.flush.Unlock()
+}
+
 func (c *Cache) dirtyFiles() []*file {
 	c.smu.Lock()
 	defer c.smu.Unlock()
