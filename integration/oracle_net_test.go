@@ -61,7 +61,7 @@ func (l *netlab) host(index int) *netHost {
 	p, err := spawn(exec.Command("unshare", "--net", "sleep", "infinity"))
 	require.NoError(l.t, err)
 	l.t.Cleanup(p.kill)
-	own, err := os.Readlink("/proc/self/ns/net")
+	own, err := os.Readlink("/proc/thread-self/ns/net") // the main thread may have been left in another by dial
 	require.NoError(l.t, err)
 	h := &netHost{p, index}
 	soon(l.t, 10*time.Second, "a network namespace", func() bool {
