@@ -151,6 +151,10 @@ next=$(load "$C/mnt/run/latest")
 same "$next" "$(load "$A/mnt/run/latest")" "the next step, loaded on A"
 run cp -a "$C/mnt/run/latest" "$WORK/copy"
 run rm -r "$A/mnt/run"
+for _ in $(seq 20); do # word of it takes some milliseconds
+	[ -e "$C/mnt/run" ] || break
+	sleep 0.1
+done
 [ ! -e "$C/mnt/run" ] || fail "removed on A, but not on C"
 same "$next" "$(load "$WORK/copy")" "the copy"
 
