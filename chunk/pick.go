@@ -10,9 +10,7 @@ import (
 // that there are such peers and all of them have enough to do. With other,
 // a peer that has the block in flight already does not count.
 func (b *board) pick(block int, speculative, other bool, now time.Time) (best *peer, crowded bool) {
-	rate := b.fastest()
-	var cost float64
-	ties := 0
+	first := b.soonest()
 	soon := !speculative && !other && b.soonElsewhere(block, now)
 	for _, p := range b.peers {
 		if !p.holds(block, speculative) || !p.st.usable(now) || other && b.asked(p, block) {
@@ -22,20 +20,36 @@ func (b *board) pick(block int, speculative, other bool, now time.Time) (best *p
 			crowded = true
 			continue
 		}
-		c := p.cost(rate)
-		switch {
-		case best == nil || c < cost:
-			best, cost, ties = p, c, 1
-		case c == cost:
-			if ties++; b.rng.IntN(ties) == 0 {
-				best = p
-			}
+		first.offer(p)
+	}
+	if first.peer == nil && !crowded && !speculative && !other {
+		return b.lastResort(block, now), false
+	}
+	return first.peer, crowded
+}
+
+// soonest is the peer, of those that it was offered, that would be done with one
+// more block first; of equals any one.
+type soonest struct {
+	b    *board
+	rate float64 // of the fastest peer
+	peer *peer   // nil: none was offered
+	cost float64
+	ties int
+}
+
+func (b *board) soonest() *soonest { return &soonest{b: b, rate: b.fastest()} }
+
+func (s *soonest) offer(p *peer) {
+	c := p.cost(s.rate)
+	switch {
+	case s.peer == nil || c < s.cost:
+		s.peer, s.cost, s.ties = p, c, 1
+	case c == s.cost:
+		if s.ties++; s.b.rng.IntN(s.ties) == 0 {
+			s.peer = p
 		}
 	}
-	if best == nil && !crowded && !speculative && !other {
-		best = b.lastResort(block, now)
-	}
-	return best, crowded
 }
 
 // soonElsewhere reports whether a demanded block is on its way from a source to
@@ -56,25 +70,15 @@ func (b *board) soonElsewhere(block int, now time.Time) bool {
 
 // freest returns the peer to ask for one more unasked block: of those that may
 // have something wanted, the one that will be done soonest.
-func (b *board) freest(now time.Time) (best *peer) {
-	rate := b.fastest()
-	var cost float64
-	ties := 0
+func (b *board) freest(now time.Time) *peer {
+	first := b.soonest()
 	for _, p := range b.peers {
 		if p.dry == b.epoch || !p.news && !(p.hint && p.followed > 0) || !b.spare(p, now) {
 			continue
 		}
-		c := p.cost(rate)
-		switch {
-		case best == nil || c < cost:
-			best, cost, ties = p, c, 1
-		case c == cost:
-			if ties++; b.rng.IntN(ties) == 0 {
-				best = p
-			}
-		}
+		first.offer(p)
 	}
-	return best
+	return first.peer
 }
 
 // cost estimates when one more block from the peer would be here. A peer
