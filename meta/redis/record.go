@@ -83,17 +83,10 @@ func parseItem(slot meta.Slot, raw string) (it item, err error) {
 			it.cut = true
 			break
 		}
-		ev := meta.Event{Record: meta.Record{Slot: slot, Version: v}, SlotVersion: v}
-		ok := op == 'S' || op == 'L' || op == 'D'
-		if ok {
-			ev.Field, rest, ok = cutString(rest[1:])
-		}
-		if ok && op != 'D' {
-			var value string
-			value, rest, ok = cutString(rest)
-			ev.Value = []byte(value)
-			it.leased = it.leased || op == 'L'
-		}
+		var ev meta.Event
+		var ok bool
+		ev, rest, ok = cutEvent(slot, v, rest)
+		it.leased = it.leased || op == 'L'
 		if !ok {
 			return item{}, fmt.Errorf("read log of %s: %w: at %d of %d bytes", slot, meta.ErrFormat, len(raw)-len(rest), len(raw))
 		}
@@ -118,21 +111,13 @@ func parseTold(slot meta.Slot, raw string) (it item, before [][]byte, err error)
 	}
 	before = [][]byte{}
 	for rest := raw[2*versionLen:]; rest != ""; {
-		op := rest[0]
-		if op == '!' {
+		if rest[0] == '!' {
 			it.cut = true
 			break
 		}
-		ev := meta.Event{Record: meta.Record{Slot: slot, Version: v}, SlotVersion: v}
-		ok := op == 'S' || op == 'L' || op == 'D'
-		if ok {
-			ev.Field, rest, ok = cutString(rest[1:])
-		}
-		var value, was string
-		if ok && op != 'D' {
-			value, rest, ok = cutString(rest)
-			ev.Value = []byte(value)
-		}
+		var ev meta.Event
+		var ok bool
+		ev, rest, ok = cutEvent(slot, v, rest)
 		var had []byte
 		switch {
 		case !ok || rest == "":
@@ -140,6 +125,7 @@ func parseTold(slot meta.Slot, raw string) (it item, before [][]byte, err error)
 		case rest[0] == '-':
 			rest = rest[1:]
 		case rest[0] == '+':
+			var was string
 			if was, rest, ok = cutString(rest[1:]); !ok {
 				return bad(rest)
 			}
@@ -150,6 +136,21 @@ func parseTold(slot meta.Slot, raw string) (it item, before [][]byte, err error)
 		it.events, before = append(it.events, ev), append(before, had)
 	}
 	return it, before, nil
+}
+
+// cutEvent reads one change, its kind first. s is not empty.
+func cutEvent(slot meta.Slot, version uint64, s string) (ev meta.Event, rest string, ok bool) {
+	ev = meta.Event{Record: meta.Record{Slot: slot, Version: version}, SlotVersion: version}
+	op := s[0]
+	if op != 'S' && op != 'L' && op != 'D' {
+		return ev, s, false
+	}
+	if ev.Field, rest, ok = cutString(s[1:]); !ok || op == 'D' {
+		return ev, rest, ok
+	}
+	value, rest, ok := cutString(rest)
+	ev.Value = []byte(value)
+	return ev, rest, ok
 }
 
 // cutString reads LENGTH:BYTES.
