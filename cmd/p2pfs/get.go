@@ -145,17 +145,24 @@ func (a *app) copyOut(ctx context.Context, src, output string) error {
 
 // copyFile makes output appear whole or not at all.
 func (a *app) copyFile(ctx context.Context, output string, in *os.File, fi os.FileInfo) error {
-	tmp, err := os.CreateTemp(filepath.Dir(output), ".p2pfs-get-*")
+	return wholeFile(output, "get", func(tmp *os.File) error {
+		if err := a.copyBytes(ctx, tmp, in, fi.Size()); err != nil {
+			return err
+		}
+		return tmp.Chmod(fi.Mode().Perm())
+	})
+}
+
+// wholeFile has a file filled under another name beside it, and then renamed: it
+// appears whole or not at all. What names the one who does it.
+func wholeFile(name, what string, fill func(*os.File) error) error {
+	tmp, err := os.CreateTemp(filepath.Dir(name), ".p2pfs-"+what+"-*")
 	if err != nil {
 		return err
 	}
-	err = a.copyBytes(ctx, tmp, in, fi.Size())
+	err = errors.Join(fill(tmp), tmp.Close())
 	if err == nil {
-		err = tmp.Chmod(fi.Mode().Perm())
-	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), output)
+		err = os.Rename(tmp.Name(), name)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))

@@ -107,23 +107,18 @@ func saveFile(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(to), ".p2pfs-warm-*")
+	err = wholeFile(to, "warm", func(tmp *os.File) error {
+		n, err := io.CopyBuffer(struct{ io.Writer }{tmp}, endingReader{ctx, in}, make([]byte, 1<<20))
+		if err == nil && n != fi.Size() {
+			err = fmt.Errorf("%d of %d bytes: %w", n, fi.Size(), io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(tmp.Chmod(fi.Mode().Perm()), os.Chtimes(tmp.Name(), fi.ModTime(), fi.ModTime()), tmp.Sync())
+	})
 	if err != nil {
-		return err
-	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{tmp}, endingReader{ctx, in}, make([]byte, 1<<20))
-	if err == nil && n != fi.Size() {
-		err = fmt.Errorf("%d of %d bytes: %w", n, fi.Size(), io.ErrUnexpectedEOF)
-	}
-	if err == nil {
-		err = errors.Join(tmp.Chmod(fi.Mode().Perm()), os.Chtimes(tmp.Name(), fi.ModTime(), fi.ModTime()), tmp.Sync())
-	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), to)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("copy to %s: %w", quoteName(to), err), os.Remove(tmp.Name()))
+		return fmt.Errorf("copy to %s: %w", quoteName(to), err)
 	}
 	return nil
 }
