@@ -191,12 +191,25 @@ func (r *restorer) lookDir(ctx context.Context, d journal.Dir, waits *[]meta.Ino
 		}
 		after = page[len(page)-1].Name
 		for _, own := range page {
-			if !own.Gone && !r.compare(d.ID, s, own) {
-				return errBehind
+			if own.Gone || r.compare(d.ID, s, own) {
+				continue
+			}
+			if err := r.compareAgain(bound, d.ID, own); err != nil {
+				return err
 			}
 		}
 	}
 	return r.catalog.CleanGone(bound, d.ID, time.Now().Add(-goneFor))
+}
+
+// compareAgain asks the store once more for a name that it seemed to be behind
+// with: the name may have come into the journal after the store was asked.
+func (r *restorer) compareAgain(ctx context.Context, dir meta.InodeID, own meta.Offer) error {
+	s, err := r.catalog.Survey(ctx, dir, own.Name)
+	if err == nil && !r.compare(dir, s, own) {
+		err = errBehind
+	}
+	return err
 }
 
 // lookWay makes sure that the way to a directory is the one it is at now.

@@ -378,6 +378,53 @@ func TestTheJournalFollows(t *testing.T) { // N6
 	require.True(t, o.Gone)
 }
 
+// listedSlots calls a function after each listing of a slot.
+type listedSlots struct {
+	meta.Slots
+	then *func()
+}
+
+func (l listedSlots) List(ctx context.Context, slot meta.Slot, after string, limit int) (meta.Page, error) {
+	p, err := l.Slots.List(ctx, slot, after, limit)
+	if *l.then != nil {
+		(*l.then)()
+	}
+	return p, err
+}
+
+// What is written while the journal is compared with the store is no sign of a
+// store that was restored from a copy.
+func TestANodeThatWritesFindsNoStoreBehind(t *testing.T) { // N6
+	t.Parallel()
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	then := func() {}
+	m := newMember(t, t.TempDir())
+	m.on(listedSlots{s.Another(), &then}, info)
+	d, err := m.c.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
+	require.NoError(t, err)
+	_, err = m.c.Link(t.Context(), d.Inode, metatest.File("f", 5))
+	require.NoError(t, err)
+	n := 0
+	then = func() {
+		n++
+		for _, dir := range []meta.InodeID{meta.RootDir, d.Inode} {
+			_, err := m.c.Link(t.Context(), dir, metatest.File(fmt.Sprint("new", n), 5))
+			require.NoError(t, err)
+		}
+		require.NoError(t, m.j.Flush())
+	}
+	m.r.look(t.Context())
+	require.Positive(t, n, "nothing was written meanwhile")
+	_, restored := m.r.report()
+	require.False(t, restored, "a busy node took its store for a copy")
+	now, found, err := m.c.StoreRecord(t.Context())
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, info.Epoch, now.Epoch)
+}
+
 // A journal that was out of touch for longer than tombstones are kept is not
 // offered, unless the user says so.
 func TestAnOldJournalIsNotOffered(t *testing.T) { // N6
