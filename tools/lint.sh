@@ -11,5 +11,5 @@ if [ -n "$unformatted" ]; then
 fi
 go vet -tags long ./... || rc=1
 go run "$1" -tags long ./... || rc=1
-git ls-files -co --exclude-standard '*.sh' .ci/run | xargs -r shellcheck || rc=1
+git ls-files -co --exclude-standard '*.sh' .ci/run tools/guest tools/guest.d | sort -u | xargs -r shellcheck -x || rc=1
 exit $rc

@@ -2,7 +2,7 @@
 # Installs what one of the make targets needs and this machine lacks: Debian
 # packages by apt-get, Python packages into build/venv, test suites by
 # tools/suites.sh. Says nothing and fetches nothing when all is there.
-#   tools/setup.sh build|test|lint|demo|bench
+#   tools/setup.sh build|test|test-rdma|lint|demo|bench|guest-qemu|guest-uml|guest-uml-build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,10 +71,53 @@ race_detector() { # needs a C compiler and its headers
 	missing '[ -e /usr/include/stdlib.h ]' libc6-dev
 }
 
+guest() { # what runs in every guest of tools/guest, and what starts one
+	command_of busybox busybox-static
+	command_of ip iproute2
+	command_of xz xz-utils
+	missing 'ls /usr/lib/*/libibverbs/librxe-rdmav*.so' ibverbs-providers
+	missing 'ls /usr/lib/*/librdmacm.so.1' librdmacm1
+}
+
+rdma_headers() {
+	command_of gcc gcc
+	missing '[ -e /usr/include/stdlib.h ]' libc6-dev
+	missing '[ -e /usr/include/infiniband/verbs.h ]' libibverbs-dev
+	missing '[ -e /usr/include/rdma/rdma_cma.h ]' librdmacm-dev
+}
+
 what=${1:-build}
+case $what in
+guest-*)
+	guest
+	case $what in
+	guest-qemu)
+		command_of qemu-system-x86_64 qemu-system-x86
+		command_of zstd zstd
+		;;
+	guest-uml-build)
+		for tool in gcc make flex bison bc; do command_of $tool $tool; done
+		missing '[ -e /usr/include/stdlib.h ]' libc6-dev
+		;;
+	esac
+	install_packages
+	exit 0
+	;;
+esac
 need_go
 case $what in
 build) exit 0 ;;
+test-rdma)
+	need_root "$what"
+	rdma_headers
+	command_of ibv_devinfo ibverbs-utils
+	command_of ib_read_bw perftest
+	command_of rdma iproute2
+	command_of fusermount3 fuse3
+	command_of redis-server redis-server
+	install_packages
+	exit 0
+	;;
 lint)
 	command_of shellcheck shellcheck
 	install_packages
