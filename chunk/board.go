@@ -36,11 +36,12 @@ type board struct {
 	later   map[int]later     // blocks that a peer is sending to somebody else
 	epoch   uint64            // grows when a peer that had nothing wanted may have some
 	took    typicals
-	low     int    // every block below is here or in flight
-	crowded bool   // others fetch the object too
-	perPeer int    // then: unasked blocks of one peer at once
-	starved bool   // the last plan would have asked for more
-	full    Bitmap // every block; made when needed
+	low     int     // every block below is here or in flight
+	fastest float64 // the best rate known of any peer; 0: none is
+	crowded bool    // others fetch the object too
+	perPeer int     // then: unasked blocks of one peer at once
+	starved bool    // the last plan would have asked for more
+	full    Bitmap  // every block; made when needed
 }
 
 // later is a peer that is not asked for a block for a moment.

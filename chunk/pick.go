@@ -32,13 +32,19 @@ func (b *board) pick(block int, speculative, other bool, now time.Time) (best *p
 // more block first; of equals any one.
 type soonest struct {
 	b    *board
-	rate float64 // of the fastest peer
+	rate float64 // of the fastest peer; 1 if none is known
 	peer *peer   // nil: none was offered
 	cost float64
 	ties int
 }
 
-func (b *board) soonest() *soonest { return &soonest{b: b, rate: b.fastest()} }
+func (b *board) soonest() soonest {
+	s := soonest{b: b, rate: b.fastest}
+	if s.rate == 0 {
+		s.rate = 1
+	}
+	return s
+}
 
 func (s *soonest) offer(p *peer) {
 	c := p.cost(s.rate)
@@ -69,14 +75,23 @@ func (b *board) soonElsewhere(block int, now time.Time) bool {
 }
 
 // freest returns the peer to ask for one more unasked block: of those that may
-// have something wanted, the one that will be done soonest.
+// have something wanted, the one that will be done soonest. While a source has
+// blocks that nobody was sent, it goes before all others: a crowd that is busy
+// with itself and leaves the source idle has nothing left to share a moment later,
+// and then waits for the source all at once.
 func (b *board) freest(now time.Time) *peer {
-	first := b.soonest()
+	first, source := b.soonest(), b.soonest()
 	for _, p := range b.peers {
 		if p.dry == b.epoch || !p.news && !(p.hint && p.followed > 0) || !b.spare(p, now) {
 			continue
 		}
 		first.offer(p)
+		if p.news && p.lack == 0 && b.tally.unsent > 0 {
+			source.offer(p)
+		}
+	}
+	if source.peer != nil {
+		return source.peer
 	}
 	return first.peer
 }
@@ -94,18 +109,6 @@ func (p *peer) cost(fastest float64) float64 {
 		c *= 4
 	}
 	return c
-}
-
-// fastest returns the best rate known of any peer, 1 if none is.
-func (b *board) fastest() float64 {
-	r := 0.0
-	for _, p := range b.peers {
-		r = max(r, p.st.rate)
-	}
-	if r == 0 {
-		return 1
-	}
-	return r
 }
 
 // lastResort returns a holder that is in penalty, for a demanded block that

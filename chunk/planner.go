@@ -19,6 +19,7 @@ type Planner struct {
 	l    Limits
 
 	locatedAt time.Time
+	at        map[NodeID]int // where in the board's peers a node was last
 }
 
 // Ask is one request that a Planner wants made. It ends with one call of Landed
@@ -103,7 +104,7 @@ func (p *Planner) Follow(now time.Time) (out []Peer) {
 	return out
 }
 
-// Heard takes in news of a peer; false if it is none, or they make no sense.
+// Heard takes in news of a peer, and reports whether they may change the plan.
 func (p *Planner) Heard(from NodeID, a Availability, now time.Time) bool {
 	if len(a.Peers) > 0 {
 		p.b.introduce(a.Peers, p.g)
@@ -113,7 +114,7 @@ func (p *Planner) Heard(from NodeID, a Availability, now time.Time) bool {
 		return false
 	}
 	q.st.answer(now)
-	return true
+	return p.b.matters(q, a, now)
 }
 
 // Follows reports whether the node is a peer that is followed.
@@ -181,10 +182,17 @@ func (p *Planner) Failed(a Ask, err error, now time.Time) {
 func (a Ask) Same(o Ask) bool { return a.f == o.f }
 
 func (p *Planner) find(node NodeID) *peer {
+	if p.at == nil || len(p.at) > 4*len(p.b.peers) {
+		p.at = map[NodeID]int{}
+	}
+	if i, ok := p.at[node]; ok && i < len(p.b.peers) && p.b.peers[i].Node == node {
+		return p.b.peers[i]
+	}
 	i := slices.IndexFunc(p.b.peers, func(q *peer) bool { return q.Node == node })
 	if i < 0 {
 		return nil
 	}
+	p.at[node] = i
 	return p.b.peers[i]
 }
 

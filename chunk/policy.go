@@ -25,7 +25,7 @@ func (b *board) plan(now time.Time, in intake) []*flight {
 	b.look()
 	out := b.planLate(now, in, nil)
 	out = b.planDemand(now, in, out)
-	if b.held || b.left == 0 || !b.hungry() {
+	if b.held || b.left == 0 || !b.hungry() || b.sated() {
 		return out
 	}
 	if !b.roomy(now) {
@@ -47,14 +47,21 @@ func (b *board) plan(now time.Time, in intake) []*flight {
 // them spends its time on it alone.
 func (b *board) look() {
 	n := 0
-	b.crowded = false
+	b.crowded, b.fastest = false, 0
 	for _, p := range b.peers {
 		if p.out == nil && p.st.strikes == 0 {
 			n++
 			b.crowded = b.crowded || p.news && p.lack > 0
 		}
+		b.fastest = max(b.fastest, p.st.rate)
 	}
 	b.perPeer = max(1, 6/max(n, 1))
+}
+
+// sated reports whether as much is under way as is ever asked for unasked in a
+// crowd.
+func (b *board) sated() bool {
+	return b.crowded && b.whole && len(b.flights) >= mostFlights
 }
 
 // planLate asks other peers for blocks that take too long.
@@ -167,8 +174,8 @@ func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
 	return out
 }
 
-// planSpread asks each peer, the one that will be done soonest first, for the
-// rarest of what it has.
+// planSpread asks each peer for the rarest of what it has: sources first while
+// they have blocks that nobody was sent, then the one that will be done soonest.
 func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
 	for !b.crowded || len(b.flights) < mostFlights {
 		p := b.freest(now)
@@ -211,6 +218,15 @@ func (b *board) speculate(block int, now time.Time, in intake) (f *flight, more 
 	}
 	in.take(p.st, n, true)
 	return b.start(block, p, true, false, now), true
+}
+
+// matters reports whether news of a peer may change the plan: whether it has
+// something new that is wanted, and can be asked.
+func (b *board) matters(p *peer, a Availability, now time.Time) bool {
+	if !a.Full && !slices.ContainsFunc(a.Added, b.absent) {
+		return false
+	}
+	return len(b.queue) > 0 || !b.sated() && b.spare(p, now)
 }
 
 // absent reports whether the block is neither here nor on its way, nor
@@ -316,5 +332,5 @@ func (b *board) roomy(now time.Time) bool {
 
 // spare reports whether the peer can be asked for one more unasked block.
 func (b *board) spare(p *peer, now time.Time) bool {
-	return p.out == nil && p.st.usable(now) && p.st.free(now) && p.st.room(true) && (!b.crowded || p.st.flights < b.perPeer)
+	return p.out == nil && p.st.room(true) && (!b.crowded || p.st.flights < b.perPeer) && p.st.usable(now) && p.st.free(now)
 }

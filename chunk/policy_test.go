@@ -276,3 +276,64 @@ func TestGateServesEverybody(t *testing.T) {
 	require.Empty(t, g.line[0])
 	require.Empty(t, g.line[1])
 }
+
+// TestASourceIsAskedBeforeAnybodyElse: a block that nobody was sent can come from
+// it alone, however fast the others are.
+func TestASourceIsAskedBeforeAnybodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBench(64, 1)
+	source := b.peer()
+	source.st.rate = 1e3
+	for range 8 {
+		p := b.peer()
+		p.heard(Availability{Full: true, Have: only(64, 0, 1, 2, 3, 4, 5, 6, 7)}, 64)
+		p.st.rate = 1e6
+	}
+	b.whole = true
+	first := b.round()[0]
+	require.Equal(t, source, first.peer)
+	require.GreaterOrEqual(t, first.block, 8, "what nobody has yet")
+
+	c := newBench(64, 1)
+	source = c.peer()
+	p := c.peer(0)
+	p.heard(Availability{Full: true, Have: only(64, 0, 1, 2, 3)}, 64)
+	source.heard(Availability{Sent: all(64)}, 64)
+	source.st.rate, p.st.rate = 1e3, 1e6
+	c.whole = true
+	require.Equal(t, p, c.round()[0].peer, "all was sent: whoever is done soonest")
+}
+
+func TestNewsMatterWhenTheyMayChangeThePlan(t *testing.T) {
+	t.Parallel()
+	b := newBench(64, 1)
+	p := b.peer()
+	p.heard(Availability{Full: true, Have: only(64, 1)}, 64)
+	b.whole = true
+	b.have.Set(1)
+	b.left--
+	b.round()
+	require.False(t, b.matters(p, Availability{Added: []int{1}}, b.now), "it is here")
+	require.False(t, b.matters(p, Availability{Sent: []int{2}}, b.now), "nothing to be had")
+	require.True(t, b.matters(p, Availability{Added: []int{2}}, b.now))
+	require.True(t, b.matters(p, Availability{Full: true}, b.now))
+	p.st.full(b.now, time.Second)
+	require.False(t, b.matters(p, Availability{Added: []int{2}}, b.now), "it has no time")
+	b.demand(3)
+	require.True(t, b.matters(p, Availability{Added: []int{2}}, b.now), "somebody waits")
+}
+
+func only(n int, blocks ...int) Bitmap {
+	m := NewBitmap(n)
+	for _, b := range blocks {
+		m.Set(b)
+	}
+	return m
+}
+
+func all(n int) (blocks []int) {
+	for i := range n {
+		blocks = append(blocks, i)
+	}
+	return blocks
+}

@@ -9,10 +9,11 @@ import "math/bits"
 type tally struct {
 	copies []uint16 // peers that have the block
 	sent   []uint16 // times that peers said they began to send it
+	unsent int      // blocks that nobody said so of
 }
 
 func newTally(blocks int) *tally {
-	return &tally{copies: make([]uint16, blocks), sent: make([]uint16, blocks)}
+	return &tally{copies: make([]uint16, blocks), sent: make([]uint16, blocks), unsent: blocks}
 }
 
 // add counts every block of a map, or takes it back; nil counts nothing.
@@ -36,7 +37,13 @@ func (t *tally) one(block, n int) {
 
 // send counts blocks that a peer began to send.
 func (t *tally) send(block, n int) {
-	if t != nil {
-		t.sent[block] += uint16(n)
+	if t == nil {
+		return
+	}
+	if t.sent[block] == 0 {
+		t.unsent--
+	}
+	if t.sent[block] += uint16(n); t.sent[block] == 0 {
+		t.unsent++
 	}
 }

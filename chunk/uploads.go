@@ -124,7 +124,7 @@ func (s *Uploads) Ask(r *Upload, now time.Time) error {
 		return &Busy{Retry: s.retry(s.rest(other, now)), Sending: true}
 	}
 	switch {
-	case len(s.waiting) == 0 && s.room(now):
+	case len(s.waiting) == 0 && s.room(now) && !s.early(r):
 		s.send(r, now)
 	case !r.Demand && len(s.waiting) < uploadQueue:
 		s.waiting = append(s.waiting, r)
@@ -139,6 +139,12 @@ func (s *Uploads) Ask(r *Upload, now time.Time) error {
 	}
 	return nil
 }
+
+// early reports whether a request should wait although there is room: while nothing
+// is known of the link, one node is sent one block at a time. At the start of a
+// crowd the first block is then soon where it can be handed on, and the second
+// place goes to another node.
+func (s *Uploads) early(r *Upload) bool { return s.pace.best == 0 && s.to(r.From) > 0 }
 
 // Waiting reports whether any request waits for its turn.
 func (s *Uploads) Waiting() bool { return len(s.waiting) > 0 }

@@ -226,3 +226,20 @@ func TestSendsAdmitInTurn(t *testing.T) {
 		require.False(t, s.uploads.Waiting())
 	})
 }
+
+// TestTheFirstBlockGoesAlone: while nothing is known of the link, the second place
+// is another node's.
+func TestTheFirstBlockGoesAlone(t *testing.T) {
+	t.Parallel()
+	var s Uploads
+	now := time.Unix(1e9, 0)
+	a, b := NewNodeID(), NewNodeID()
+	first, second, other := &Upload{Block: 0, From: a}, &Upload{Block: 1, From: a}, &Upload{Block: 2, From: b}
+	require.NoError(t, s.Ask(first, now))
+	require.True(t, first.Sending())
+	require.NoError(t, s.Ask(second, now))
+	require.False(t, second.Sending())
+	require.NoError(t, s.Ask(other, now))
+	require.Equal(t, []*Upload{other}, s.Next(now), "the other node is sent nothing yet")
+	require.Equal(t, []*Upload{second}, s.Done(first, now.Add(time.Second)))
+}

@@ -51,11 +51,11 @@ func (n *node) heard(s *news) {
 	if n.away || n.planner == nil || n.done > 0 || s.run != s.from.run {
 		return
 	}
-	n.planner.Heard(s.from.peer.Node, s.a, n.w.time())
+	matters := n.planner.Heard(s.from.peer.Node, s.a, n.w.time())
 	if len(s.a.Peers) > 0 {
 		n.discover()
 	}
-	if n.planner.Starved() || s.a.Full {
+	if matters && n.planner.Starved() || s.a.Full {
 		n.plan()
 	}
 }
