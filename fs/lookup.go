@@ -100,13 +100,23 @@ func (f *FS) fillEntry(n *inode, out *fuse.EntryOut, current bool) (written bool
 	e := n.shown()
 	fillAttr(&e, &out.Attr)
 	written = n.written()
+	valid := validFor(&e)
 	if current {
-		out.SetEntryTimeout(defaultValid)
+		out.SetEntryTimeout(valid)
 	}
 	if current && !written {
-		out.SetAttrTimeout(defaultValid)
+		out.SetAttrTimeout(valid)
 	}
 	return written
+}
+
+// validFor returns how long the kernel may rely on an entry: not longer than it
+// is there.
+func validFor(e *meta.Entry) time.Duration {
+	if e.ExpiresNs == 0 {
+		return defaultValid
+	}
+	return max(0, min(defaultValid, time.Until(time.Unix(0, e.ExpiresNs))))
 }
 
 // fillLive answers with the attributes as they are now, if the file is still
@@ -154,7 +164,7 @@ func (f *FS) fillAttrOut(n *inode, out *fuse.AttrOut, current bool) {
 		out.Nlink = 0
 	}
 	if current {
-		out.SetTimeout(defaultValid)
+		out.SetTimeout(validFor(&e))
 	}
 }
 

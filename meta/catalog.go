@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 )
@@ -37,6 +38,7 @@ type Catalog struct {
 	store     atomic.Pointer[StoreInfo] // as joined; nil before
 	dirMoves  chan struct{}             // holds one while a directory is moved from here
 	leftovers leftovers
+	timed     timed
 }
 
 // NewCatalog returns the rules over a store. The caller keeps the store and
@@ -44,6 +46,7 @@ type Catalog struct {
 func NewCatalog(slots Slots, opts Options) *Catalog {
 	c := &Catalog{raw: slots, recorder: opts.Recorder, lost: make(chan struct{}, 1), log: opts.Log, dirMoves: make(chan struct{}, 1)}
 	c.behind = behind{dirs: map[InodeID]uint64{}, wake: make(chan struct{}, 1)}
+	c.timed = timed{at: map[InodeID]time.Time{}, wake: make(chan struct{}, 1)}
 	c.gate = &gate{Slots: slots, c: c}
 	c.slots = c.gate
 	if c.log == nil {

@@ -13,6 +13,7 @@ type AttrChange struct {
 	UID     *uint32
 	GID     *uint32
 	MtimeNs *int64
+	Expires *int64 // when the name ends to be there, as Entry.ExpiresNs
 	XAttr   *XAttrChange
 }
 
@@ -48,6 +49,9 @@ func (c *Catalog) setAttr(ctx context.Context, dir InodeID, name string, inode I
 			}
 			continue
 		}
+		if err == nil && e.Ended(time.Now()) {
+			err = ErrNotFound
+		}
 		if err == nil && e.Inode != inode {
 			err = fmt.Errorf("it is another file now: %w", ErrNotFound)
 		}
@@ -62,6 +66,9 @@ func (c *Catalog) setAttr(ctx context.Context, dir InodeID, name string, inode I
 			return Entry{}, err
 		}
 		e.Version, err = c.slots.Apply(ctx, key.Slot, []If{{Field: name, Version: e.Version}}, []Set{{name, b}})
+		if err == nil {
+			c.Timed(dir, e.ExpiresNs)
+		}
 		if !errors.Is(err, ErrConflict) {
 			return e, err
 		}
@@ -98,14 +105,17 @@ func (a AttrChange) Apply(e Entry) (Entry, error) {
 		}
 		e.XAttrs = x
 	}
+	if a.Expires != nil {
+		e.ExpiresNs = *a.Expires
+	}
 	a.to(&e.Mode, &e.UID, &e.GID, &e.MtimeNs)
 	e.CtimeNs = time.Now().UnixNano()
 	return e, nil
 }
 
-// onlyXAttr reports whether nothing but extended attributes changes.
+// onlyXAttr reports whether nothing changes that a directory's own record has.
 func (a AttrChange) onlyXAttr() bool {
-	a.XAttr = nil
+	a.XAttr, a.Expires = nil, nil
 	return a == AttrChange{}
 }
 

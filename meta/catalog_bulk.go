@@ -68,6 +68,7 @@ func (c *Catalog) linkBatch(ctx context.Context, dir InodeID, batch []Entry) err
 		}
 		for i := range batch {
 			batch[i].Version = at
+			c.Timed(dir, batch[i].ExpiresNs)
 		}
 		return nil
 	}

@@ -56,11 +56,24 @@ func (c *Catalog) LookupAt(ctx context.Context, dir InodeID, name string) (Entry
 		if recs[1].Value == nil {
 			return Entry{}, at, fmt.Errorf("look up %q: %w", name, ErrNotFound)
 		}
-		e, again, err := c.stand(ctx, dir, recs[1])
+		e, again, err := c.found(ctx, dir, recs[1])
 		if !again {
 			return e, at, err
 		}
 	}
+}
+
+// found is stand for who only wants to know: a name whose time is over is not
+// there, and its record is left to RunExpiry.
+func (c *Catalog) found(ctx context.Context, dir InodeID, r Record) (e Entry, again bool, err error) {
+	if e, mv, err := c.moving(r); err == nil && mv == nil && e.Kind != KindDir {
+		if e.Ended(time.Now()) {
+			c.met(dir)
+			return Entry{}, false, fmt.Errorf("look up %q: its time is over: %w", e.Name, ErrNotFound)
+		}
+		return e, false, nil
+	}
+	return c.stand(ctx, dir, r)
 }
 
 // entry reads a record as an entry.
@@ -193,11 +206,12 @@ func nextLimit(limit int, recs []Record) int {
 	return max(min(2*limit, listPageMost, listPageBytes*len(recs)/size), listPageLeast)
 }
 
-// entries reads records as entries, without those that are no names and those
-// that cannot be read: one bad record must not hide the others. Moves that are
-// under way are finished; their entries are told as they were.
+// entries reads records as entries, without those that are no names, those that
+// cannot be read (one bad record must not hide the others) and those whose time is
+// over. Moves that are under way are finished; their entries are told as they were.
 func (c *Catalog) entries(ctx context.Context, dir InodeID, recs []Record) ([]Entry, error) {
 	out := make([]Entry, 0, len(recs))
+	now, ended := time.Now(), false
 	for _, r := range recs {
 		if !isName(r.Field) {
 			c.leftover(ctx, dir, r)
@@ -216,7 +230,16 @@ func (c *Catalog) entries(ctx context.Context, dir InodeID, recs []Record) ([]En
 				return nil, err
 			}
 		}
+		if e.over(now) {
+			ended = true
+			if e.Kind != KindDir {
+				continue
+			}
+		}
 		out = append(out, e)
+	}
+	if ended {
+		c.met(dir)
 	}
 	return out, nil
 }
@@ -297,6 +320,7 @@ func (c *Catalog) Link(ctx context.Context, dir InodeID, e Entry) (Entry, error)
 			return Entry{}, fmt.Errorf("create %q: %w", e.Name, err)
 		}
 		e.Version = v
+		c.Timed(dir, e.ExpiresNs)
 		return e, nil
 	}
 }
@@ -366,5 +390,6 @@ func (c *Catalog) Replace(ctx context.Context, dir InodeID, e Entry, ifVersion u
 		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, err)
 	}
 	e.Version = v
+	c.Timed(dir, e.ExpiresNs)
 	return e, nil
 }

@@ -40,7 +40,8 @@ const (
 // Offer brings names back into a directory of the store. For each name the
 // later of what is offered and what is there stands, whatever comes first: an
 // offer fills in a name that is absent, takes the place of what is older, and
-// gives way to what is later, a tombstone as late as itself included. Offers of
+// gives way to what is later, a tombstone as late as itself included. A name whose
+// time is over is not offered. Offers of
 // one call have different names. ErrNotFound: the directory is not there.
 func (c *Catalog) Offer(ctx context.Context, dir InodeID, offers []Offer) ([]Fate, error) {
 	fates := make([]Fate, len(offers))
@@ -144,6 +145,8 @@ func (s *StoreInfo) decide(o Offer, st stand) ([]Set, Fate, error) {
 		return s.decideGone(o, at, st)
 	}
 	switch {
+	case o.Entry.Ended(time.Now()):
+		return nil, FateGone, nil
 	case st.gone.Value != nil && !st.goneR.less(at):
 		return nil, FateGone, nil
 	case st.entry.Value != nil && st.at == at:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // PublishIf says over what a file may be published.
@@ -45,6 +46,9 @@ func (c *Catalog) publish(ctx context.Context, dir InodeID, e Entry, p PublishIf
 		return Entry{}, nil, fmt.Errorf("a %v cannot be published", e.Kind)
 	}
 	over := p.Over
+	if over != nil && over.Ended(time.Now()) {
+		over = nil
+	}
 	read := over == nil && p.Known || over != nil && (over.Version == 0 || over.Name != e.Name)
 	for {
 		if read {
@@ -70,6 +74,9 @@ func (c *Catalog) publish(ctx context.Context, dir InodeID, e Entry, p PublishIf
 			conds = []If{{Field: e.Name, Version: over.Version}}
 		}
 		out.Version, err = c.slots.Apply(ctx, dirSlot(dir), conds, []Set{{e.Name, b}})
+		if err == nil {
+			c.Timed(dir, out.ExpiresNs)
+		}
 		if !errors.Is(err, ErrConflict) {
 			return out, over, err
 		}

@@ -140,7 +140,7 @@ func (c *Catalog) anyNames(ctx context.Context, id chunk.ObjectID, refs []Refere
 		if err != nil {
 			return false, err
 		}
-		if e.Object.ID == id {
+		if e.Object.ID == id { // also if its time is over: only when its record goes are those told who have it open
 			return true, nil
 		}
 	}

@@ -55,6 +55,7 @@ func (c *Catalog) rename(ctx context.Context, from, to Place, opts RenameOptions
 		m, err := r.try(ctx)
 		if !errors.Is(err, ErrConflict) {
 			if err == nil {
+				c.Timed(to.Dir, m.Entry.ExpiresNs)
 				r.forget(ctx, m)
 			}
 			return m, err

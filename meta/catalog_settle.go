@@ -25,8 +25,8 @@ import (
 // source's entry has gone.
 
 // stand reads the record of a name as an entry that others may build on. again
-// says that a move or a removal was found half done and was finished: the
-// record has to be read anew.
+// says that a move or a removal was found half done and was finished, or that the
+// time of the name was over: the record has to be read anew.
 func (c *Catalog) stand(ctx context.Context, dir InodeID, r Record) (e Entry, again bool, err error) {
 	e, mv, err := c.moving(r)
 	switch {
@@ -34,6 +34,12 @@ func (c *Catalog) stand(ctx context.Context, dir InodeID, r Record) (e Entry, ag
 		return Entry{}, false, err
 	case mv != nil:
 		err := c.settle(ctx, Place{dir, e.Name}, r, mv)
+		return Entry{}, err == nil, err
+	case e.Ended(time.Now()):
+		if c.readOnly() {
+			return Entry{}, false, ErrNotFound
+		}
+		err := c.end(ctx, dir, r)
 		return Entry{}, err == nil, err
 	case e.Kind == KindDir && !c.readOnly():
 		again, err := c.bury(ctx, dir, r, e.Inode)

@@ -55,7 +55,10 @@ type Entry struct {
 	Object  chunk.Object
 	Target  string // of a symlink
 	XAttrs  XAttrs
-	Version uint64 // of the record
+	// ExpiresNs is when a file or symlink ends to be there, ns since 1970 by the
+	// clock of whoever looks; a directory goes then if it is empty. 0: never.
+	ExpiresNs int64
+	Version   uint64 // of the record
 
 	// unknown is what a newer program wrote into the record, so that it is
 	// kept wherever the entry is written again.

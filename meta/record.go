@@ -48,6 +48,7 @@ func MarshalEntry(e Entry, old []byte) ([]byte, error) {
 	m.Size = e.Size
 	m.Target = []byte(e.Target)
 	m.Xattrs = []byte(e.XAttrs)
+	m.ExpiresNs = e.ExpiresNs
 	m.Object, m.Set, m.ChunkSize, m.BlockSize, m.Sparse = nil, nil, 0, 0, false
 	if !e.Object.ID.IsZero() {
 		m.Object, m.Set = e.Object.ID[:], e.Object.Set[:]
@@ -101,7 +102,8 @@ func decodeEntry(name string, m *metapb.Entry, chunkSize int64) (Entry, error) {
 		Mode: m.Mode, UID: m.Uid, GID: m.Gid,
 		MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs,
 		Size: m.Size, Target: string(m.Target), XAttrs: XAttrs(m.Xattrs),
-		unknown: string(m.ProtoReflect().GetUnknown()),
+		ExpiresNs: m.ExpiresNs,
+		unknown:   string(m.ProtoReflect().GetUnknown()),
 	}
 	if m.Offset != 0 {
 		return Entry{}, fmt.Errorf("bytes at offset %d of an object are not known to this program", m.Offset)
@@ -152,6 +154,9 @@ func (e Entry) check() error {
 	}
 	if err := e.XAttrs.Check(); err != nil {
 		return err
+	}
+	if e.ExpiresNs < 0 {
+		return fmt.Errorf("its time ends %d ns before 1970", -e.ExpiresNs)
 	}
 	switch e.Kind {
 	case KindFile:

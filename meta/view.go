@@ -278,7 +278,7 @@ func (v *View) remember(dir InodeID, name string) (Entry, bool) {
 	e, know := v.recall(dir, name)
 	if know == unknown {
 		var ok bool
-		if e, ok = v.local.Entry(dir, name); ok {
+		if e, ok = v.local.Entry(dir, name); ok && !e.Ended(time.Now()) {
 			know = present
 			v.watchLater(dir)
 		}

@@ -170,11 +170,15 @@ func (v *View) recall(dir InodeID, name string) (Entry, knowledge) {
 		return Entry{}, unknown
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return v.recallFrom(d, name)
+	e, know := v.recallFrom(d, name)
+	d.mu.Unlock()
+	if know == present && e.Ended(time.Now()) {
+		return Entry{}, unknown // it may have been published again
+	}
+	return e, know
 }
 
-// recallFrom is recall with d.mu held.
+// recallFrom is recall with d.mu held, that also tells of what is over.
 func (v *View) recallFrom(d *dirCache, name string) (Entry, knowledge) {
 	if w, ok := d.own[name]; ok && w.gone {
 		return Entry{}, absent

@@ -14,11 +14,11 @@ import (
 func (v *View) List(ctx context.Context, dir InodeID) ([]Entry, error) {
 	entries, err := v.list(ctx, dir)
 	if err == nil {
-		return entries, nil
+		return lasting(entries), nil
 	}
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) {
 		if entries, ok := v.rememberList(dir); ok {
-			return entries, nil
+			return lasting(entries), nil
 		}
 	}
 	return nil, fmt.Errorf("list directory %016x: %w", uint64(dir), err)

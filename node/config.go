@@ -32,6 +32,7 @@ const (
 	MinMetaTimeout     = 100 * time.Millisecond
 	DefaultProviderTTL = 10 * time.Second
 	MinProviderTTL     = 2 * time.Second
+	MinKeyTTL          = time.Second
 
 	DefaultStreamMaxLen = meta.DefaultStreamMaxLen
 	DefaultStreamBatch  = meta.DefaultStreamBatch
@@ -74,7 +75,10 @@ type Config struct {
 	XAttr         bool // offer extended attributes
 	// RestoreStore: an empty store is the one of this node's cluster, which
 	// lost its records, and what this node knows is to be brought back.
-	RestoreStore  bool
+	RestoreStore bool
+	// KeyTTL is how long the names live that are published or registered here;
+	// 0: for ever.
+	KeyTTL        time.Duration
 	Private       []string // patterns of the names that are not published; nil: the default, one empty pattern: none
 	Insecure      bool     // allow listening beyond loopback without TLS
 	ChunkSize     int64    // bytes, for what this node registers; 0: the cluster's
@@ -175,6 +179,9 @@ func (c Config) Validate() error {
 	if c.ProviderTTL != 0 && c.ProviderTTL < MinProviderTTL {
 		return fmt.Errorf("--provider-ttl %s: want at least %s", c.ProviderTTL, MinProviderTTL)
 	}
+	if err := CheckKeyTTL(c.KeyTTL); err != nil {
+		return fmt.Errorf("--key-ttl %s: %w", c.KeyTTL, err)
+	}
 	if err := staging.CheckPrivate(c.Private); err != nil {
 		return fmt.Errorf("--private-glob: %w", err)
 	}
@@ -189,6 +196,14 @@ func (c Config) Validate() error {
 				return fmt.Errorf("%s %s is beyond loopback: what is said there crosses the network unencrypted; add --insecure if that network is trusted", flag, hp)
 			}
 		}
+	}
+	return nil
+}
+
+// CheckKeyTTL reports why names cannot live for so long.
+func CheckKeyTTL(ttl time.Duration) error {
+	if ttl != 0 && ttl < MinKeyTTL {
+		return fmt.Errorf("want at least %s, or 0 for ever", MinKeyTTL)
 	}
 	return nil
 }

@@ -168,6 +168,7 @@ func (p *pass) unlisted(ctx context.Context, dir meta.InodeID, all []candidate) 
 	named := make([]bool, len(all))
 	_, err := p.node.catalog.List(ctx, dir, func(page []meta.Entry) error {
 		for _, e := range page {
+			p.node.catalog.Timed(dir, e.ExpiresNs) // an earlier start may have given it
 			for _, i := range at[e.Name] {
 				named[i] = named[i] || e.Object.ID == all[i].info.Object.ID
 			}

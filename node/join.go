@@ -40,6 +40,7 @@ func (r *registration) meet(ctx context.Context, dir meta.InodeID, at string, ta
 		return nil
 	}
 	e := *taken
+	r.met = append(r.met, metName{dir, e})
 	switch {
 	case e.Kind != s.kind && (e.Kind == meta.KindDir || s.kind == meta.KindDir):
 		return fmt.Errorf("%q is a %s and %s is a %s: %w", at, e.Kind, s.path, s.kind, meta.ErrExist)

@@ -28,6 +28,7 @@ type registration struct {
 	caller  caller
 	scan    scanner
 	replace bool
+	ttl     time.Duration // that the names live; 0: for ever
 	tell    func(*nodepb.Progress) error
 
 	mu       sync.Mutex // held while tell is called, and for progress
@@ -39,6 +40,7 @@ type registration struct {
 	namings []*naming // in the order of the sources
 	joins   []*joining
 	joined  []chunk.ObjectID // recorded here by this run
+	met     []metName
 }
 
 // naming is one name to be given.
@@ -67,6 +69,13 @@ func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterReque
 	if err := CheckChunkSize(size); err != nil {
 		return fmt.Errorf("chunk size: %w", err)
 	}
+	ttl := n.cfg.KeyTTL
+	if req.KeyTtlNs != nil {
+		ttl = time.Duration(*req.KeyTtlNs)
+	}
+	if err := CheckKeyTTL(ttl); err != nil {
+		return fmt.Errorf("key TTL %s: %w", ttl, err)
+	}
 	mounts, err := ownMounts()
 	if err != nil {
 		return err
@@ -74,7 +83,7 @@ func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterReque
 	var jobs []job
 	for try := 1; ; try++ {
 		r := &registration{
-			node: n, caller: c, tell: tell, replace: req.Replace, progress: &nodepb.Progress{},
+			node: n, caller: c, tell: tell, replace: req.Replace, ttl: ttl, progress: &nodepb.Progress{},
 			scan: scanner{set: chunk.NewSetID(), chunkSize: size, mounts: mounts},
 		}
 		if jobs == nil {
@@ -186,7 +195,10 @@ func (r *registration) run(ctx context.Context, jobs []job) error {
 			return fmt.Errorf("announce set %s: %w", r.scan.set, err)
 		}
 	}
-	return r.name(ctx)
+	if err := r.name(ctx); err != nil {
+		return err
+	}
+	return r.renew(ctx)
 }
 
 func (r *registration) scanTop(src string) (top scanned, err error) {
@@ -228,6 +240,7 @@ func (r *registration) prepare(ctx context.Context, n *naming, parent meta.Inode
 	e := meta.Entry{
 		Name: s.name, Kind: s.kind, Mode: s.mode, UID: s.uid, GID: s.gid,
 		MtimeNs: s.mtime, CtimeNs: time.Now().UnixNano(), Size: s.size, Target: s.target, Object: s.object,
+		ExpiresNs: meta.Expiry(r.ttl),
 	}
 	switch s.kind {
 	case meta.KindDir:

@@ -93,7 +93,7 @@ func (n *Node) stat(ctx context.Context, p string) (*nodepb.StatReply, error) {
 		return nil, err
 	}
 	e := at.entry
-	r := &nodepb.StatReply{Item: n.item(at.path, e), Inode: uint64(e.Inode)}
+	r := &nodepb.StatReply{Item: n.item(at.path, e), Inode: uint64(e.Inode), ExpiresNs: e.ExpiresNs}
 	if e.Kind != meta.KindFile || e.Size == 0 {
 		return r, nil
 	}

@@ -260,6 +260,7 @@ func (n *Node) joinCluster(ctx, life context.Context) error {
 	n.goRun(life, "roll of the nodes", n.runRoll)
 	if !n.cfg.ReadOnly {
 		n.goRun(life, "collection", n.runCollection)
+		n.goRun(life, "end of names", n.runExpiry)
 		n.goRun(life, "room in a full cache", n.runRelief)
 	}
 	return nil

@@ -18,7 +18,7 @@ func (n *Node) startStaging(_, life context.Context) error {
 	a, err := staging.New(staging.Config{
 		Node: n.id, Bytes: staging.CacheBytes{Cache: n.cache}, Catalog: n.catalog, View: keptNames{n.view, n.collection},
 		Open: (&objectBytes{cache: n.cache, engine: n.engine, source: n.source}).Open, ChunkSize: n.chunkSize,
-		Private: n.cfg.Private, Timeout: n.cfg.MetaTimeout, Log: n.log,
+		KeyTTL: n.cfg.KeyTTL, Private: n.cfg.Private, Timeout: n.cfg.MetaTimeout, Log: n.log,
 		Changed: func(dir meta.InodeID, name string) {
 			if m := n.mounted.Load(); m != nil {
 				m.Changed(dir, name, false)

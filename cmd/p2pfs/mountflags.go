@@ -27,6 +27,7 @@ var noEnvironment = map[string]bool{"daemon": true, "help": true, "json": true, 
 var ancestors = map[string]string{
 	"stream": "P2P_STREAM_ENABLED", "stream-key": "P2P_STREAM_KEY", "stream-maxlen": "P2P_STREAM_MAXLEN",
 	"stream-batch-size": "P2P_STREAM_BATCH_SIZE", "stream-block-ms": "P2P_STREAM_BLOCK_MS",
+	"key-ttl": "P2P_REDIS_KEY_TTL",
 }
 
 // mountSettings is all that mount is told.
@@ -36,6 +37,7 @@ type mountSettings struct {
 	cacheSize, chunkSize sizeFlag
 	upload, download     sizeFlag
 	freeSpace            spaceFlag
+	keyTTL               ttlFlag
 	streamBlock          int
 	daemon               bool
 	logFormat, logLevel  string
@@ -55,6 +57,7 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.MetaAccess.Cert, "meta-cert", "", "`FILE` with the certificate this node shows to it")
 	f.StringVar(&c.MetaAccess.Key, "meta-key", "", "`FILE` with the key of that certificate")
 	f.DurationVar(&c.ProviderTTL, "provider-ttl", node.DefaultProviderTTL, "`TIME` after which no other node chooses this one any more if it is killed; it says that it lives three times as often")
+	f.Var(&s.keyTTL, "key-ttl", "take names that are published or registered here away again after this `TIME`, as in 30m, 24h or 7d (default 0: never)")
 	f.BoolVar(&c.Stream.On, "stream", false, "keep a stream of what happens in a Redis store, for 'p2pfs events --from'; on all nodes or on none")
 	f.StringVar(&c.Stream.Key, "stream-key", "", "`KEY` of that stream (default PREFIX:{events})")
 	f.IntVar(&c.Stream.MaxLen, "stream-maxlen", node.DefaultStreamMaxLen, "about how many changes it keeps, a `NUMBER`")
@@ -137,6 +140,7 @@ func (s *mountSettings) complete(args []string) error {
 		return err
 	}
 	c.CacheSize, c.ChunkSize = s.cacheSize.bytes, s.chunkSize.bytes
+	c.KeyTTL = s.keyTTL.d
 	c.UploadLimit, c.DownloadLimit = s.upload.bytes, s.download.bytes
 	switch {
 	case s.cacheSize.set && c.CacheSize == 0:

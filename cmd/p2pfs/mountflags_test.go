@@ -32,7 +32,7 @@ func TestMountSettings(t *testing.T) {
 	s, err := settings(nil, "etcd://h:1/p", "/mnt/models", "--cache-dir", "/c1", "--cache-dir", "/c2", "--cache-size", "10G",
 		"--free-space", "7%", "--listen", "10.0.0.1:7070", "--advertise", "h:1", "--http", "127.0.0.1:0", "--name", "n", "--zone", "z",
 		"--read-only", "--chunk-size", "8MiB", "--consistency", "watch", "--prefetch", "off", "--passthrough", "off", "--insecure",
-		"--private-glob", "*.part", "--private-glob", "", "--meta-timeout", "2s", "--upload-limit", "1M", "--download-limit", "2MB",
+		"--private-glob", "*.part", "--private-glob", "", "--meta-timeout", "2s", "--upload-limit", "1M", "--download-limit", "2MB", "--key-ttl", "7d",
 		"-d", "--log-format", "json", "--log-level", "debug", "--meta-dir", "/m", "--meta-listen", "127.0.0.1:1")
 	require.NoError(t, err)
 	want := node.Config{
@@ -42,6 +42,7 @@ func TestMountSettings(t *testing.T) {
 	}
 	want.FreeSpace.Fraction = 0.07
 	want.UploadLimit, want.DownloadLimit = 1<<20, 2_000_000
+	want.KeyTTL = 7 * 24 * time.Hour
 	want.ProviderTTL = node.DefaultProviderTTL
 	want.Stream.MaxLen, want.Stream.Batch, want.Stream.Block = node.DefaultStreamMaxLen, node.DefaultStreamBatch, node.DefaultStreamBlock
 	want.Private, want.MetaTimeout = []string{"*.part", ""}, 2*time.Second

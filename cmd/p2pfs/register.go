@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/p2pfs/p2pfs/node/nodepb"
 	"github.com/p2pfs/p2pfs/node/running"
@@ -38,6 +39,10 @@ one that made it does. In a tree, files that are missing are added. Different
 bytes are refused; with --replace the name stands for the new ones from then on,
 and who has the old ones open keeps them.
 
+With --key-ttl the names are there for so long and then no more, on every node,
+and nothing is served any more; a directory that is made goes then if it is empty.
+Registering again starts the time anew.
+
 A new tree appears whole or not at all. The files are opened with the rights of
 the user who runs the command.
 
@@ -54,6 +59,7 @@ the user who runs the command.
 		},
 	}
 	cmd.Flags().BoolVar(&opts.replace, "replace", false, "make names that hold other bytes stand for the new ones")
+	cmd.Flags().Var(&opts.ttl, "key-ttl", "take the names away again after this `TIME`, as in 30m, 24h or 7d; 0 is never (default: as the node was mounted)")
 	cmd.Flags().BoolVarP(&opts.isTree, "no-target-directory", "T", false, "DEST is the name of SRC itself, though it is a directory")
 	return cmd
 }
@@ -61,6 +67,7 @@ the user who runs the command.
 type registerOptions struct {
 	replace bool
 	isTree  bool
+	ttl     ttlFlag
 }
 
 // registered is the JSON that register prints.
@@ -76,6 +83,9 @@ type registered struct {
 func (a *app) register(ctx context.Context, opts registerOptions, sources []string, dest string) error {
 	req := &nodepb.RegisterRequest{
 		DestIsDir: !opts.isTree && (len(sources) > 1 || namesDir(dest)), DestIsTree: opts.isTree, Replace: opts.replace,
+	}
+	if opts.ttl.set {
+		req.KeyTtlNs = proto.Int64(int64(opts.ttl.d))
 	}
 	for _, src := range sources {
 		abs, err := absolute(src)

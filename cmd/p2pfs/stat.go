@@ -39,7 +39,9 @@ type statJSON struct {
 	BlockSize    int64          `json:"block_size"`
 	Blocks       int64          `json:"blocks"`
 	LocalBytes   int64          `json:"local_bytes"`
-	Pinned       bool           `json:"pinned"`                // not evicted here
+	Pinned       bool           `json:"pinned"`            // not evicted here
+	Expires      string         `json:"expires,omitempty"` // RFC 3339; from then on the name is not there
+	ExpiresNs    int64          `json:"expires_ns,omitempty"`
 	SourcePath   string         `json:"source_path,omitempty"` // of a file registered here
 	SourceBase64 string         `json:"source_path_base64,omitempty"`
 	Providers    []providerJSON `json:"providers"`
@@ -63,6 +65,9 @@ func newStatJSON(path string, r *nodepb.StatReply) statJSON {
 		entryJSON: newEntryJSON(r.GetItem()), Inode: r.GetInode(), Set: r.GetSet(),
 		ChunkSize: r.GetChunkSize(), BlockSize: r.GetBlockSize(), Blocks: r.GetBlocks(), LocalBytes: r.GetLocalBytes(),
 		Pinned: r.GetPinned(), Error: r.GetError(), Providers: []providerJSON{},
+	}
+	if ns := r.GetExpiresNs(); ns != 0 {
+		out.Expires, out.ExpiresNs = time.Unix(0, ns).UTC().Format(time.RFC3339Nano), ns
 	}
 	out.Path, out.PathBase64 = jsonText(path)
 	out.Name, out.NameBase64 = jsonText(lastName(string(r.GetItem().GetPath())))
@@ -108,6 +113,9 @@ func (a *app) printStat(path string, r *nodepb.StatReply) error {
 	row("kind", "%s", it.GetKind())
 	row("mode", "%s, owner %s, group %s", modeString(it), userName(it.GetUid()), groupName(it.GetGid()))
 	row("modified", "%s", time.Unix(0, it.GetMtimeNs()).Format(time.RFC3339))
+	if ns := r.GetExpiresNs(); ns != 0 {
+		row("expires", "%s", time.Unix(0, ns).Format(time.RFC3339))
+	}
 	row("inode", "%d", r.GetInode())
 	switch it.GetKind() {
 	case "symlink":

@@ -303,6 +303,7 @@ type Entry struct {
 	Move          *Move                  `protobuf:"bytes,16,opt,name=move,proto3" json:"move,omitempty"`                                         // under way to another directory; who meets it finishes it
 	OriginEpoch   []byte                 `protobuf:"bytes,17,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"`        // it was written in; absent: in the store's first one
 	OriginVersion uint64                 `protobuf:"varint,18,opt,name=origin_version,json=originVersion,proto3" json:"origin_version,omitempty"` // it had there; 0: it was written into this store, and has the record's
+	ExpiresNs     int64                  `protobuf:"fixed64,20,opt,name=expires_ns,json=expiresNs,proto3" json:"expires_ns,omitempty"`            // from then on a file or symlink is not there, and an empty directory goes; 0: never
 	Xattrs        []byte                 `protobuf:"bytes,19,opt,name=xattrs,proto3" json:"xattrs,omitempty"`                                     // each: length (1 byte) and name, length (2, big-endian) and value; by ascending name; at most 16 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -460,6 +461,13 @@ func (x *Entry) GetOriginEpoch() []byte {
 func (x *Entry) GetOriginVersion() uint64 {
 	if x != nil {
 		return x.OriginVersion
+	}
+	return 0
+}
+
+func (x *Entry) GetExpiresNs() int64 {
+	if x != nil {
+		return x.ExpiresNs
 	}
 	return 0
 }
@@ -1272,7 +1280,7 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\fR\x05epoch\x12\x1d\n" +
 	"\n" +
 	"chunk_size\x18\a \x01(\x03R\tchunkSize\x12\x16\n" +
-	"\x06epochs\x18\b \x03(\fR\x06epochs\"\x83\x04\n" +
+	"\x06epochs\x18\b \x03(\fR\x06epochs\"\xa2\x04\n" +
 	"\x05Entry\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.p2pfs.meta.v1.KindR\x04kind\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x06R\x05inode\x12\x12\n" +
@@ -1294,7 +1302,9 @@ const file_meta_metapb_meta_proto_rawDesc = "" +
 	"\x06sparse\x18\x0f \x01(\bR\x06sparse\x12'\n" +
 	"\x04move\x18\x10 \x01(\v2\x13.p2pfs.meta.v1.MoveR\x04move\x12!\n" +
 	"\forigin_epoch\x18\x11 \x01(\fR\voriginEpoch\x12%\n" +
-	"\x0eorigin_version\x18\x12 \x01(\x04R\roriginVersion\x12\x16\n" +
+	"\x0eorigin_version\x18\x12 \x01(\x04R\roriginVersion\x12\x1d\n" +
+	"\n" +
+	"expires_ns\x18\x14 \x01(\x10R\texpiresNs\x12\x16\n" +
 	"\x06xattrs\x18\x13 \x01(\fR\x06xattrs\"c\n" +
 	"\x04Gone\x12!\n" +
 	"\forigin_epoch\x18\x01 \x01(\fR\voriginEpoch\x12%\n" +

@@ -67,6 +67,8 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"RmdirCrash":   testRmdirCrash,
 		"LateRmdir":    testLateRmdir,
 		"Leftovers":    testLeftovers,
+		"Expiry":       testExpiry,
+		"Expire":       testExpire,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -289,6 +289,7 @@ type RegisterRequest struct {
 	ChunkSize     int64                  `protobuf:"varint,4,opt,name=chunk_size,json=chunkSize,proto3" json:"chunk_size,omitempty"`      // 0: the cluster's
 	Replace       bool                   `protobuf:"varint,5,opt,name=replace,proto3" json:"replace,omitempty"`                           // what differs under a name that is taken becomes a new object
 	DestIsTree    bool                   `protobuf:"varint,6,opt,name=dest_is_tree,json=destIsTree,proto3" json:"dest_is_tree,omitempty"` // DEST is the name of SRC itself, though it is a directory
+	KeyTtlNs      *int64                 `protobuf:"varint,7,opt,name=key_ttl_ns,json=keyTtlNs,proto3,oneof" json:"key_ttl_ns,omitempty"` // how long the names live, 0: for ever; absent: as the node was told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +364,13 @@ func (x *RegisterRequest) GetDestIsTree() bool {
 		return x.DestIsTree
 	}
 	return false
+}
+
+func (x *RegisterRequest) GetKeyTtlNs() int64 {
+	if x != nil && x.KeyTtlNs != nil {
+		return *x.KeyTtlNs
+	}
+	return 0
 }
 
 // Progress of a long call. The last message has done set.
@@ -732,9 +740,10 @@ type StatReply struct {
 	Providers     []*StatReply_Provider  `protobuf:"bytes,6,rep,name=providers,proto3" json:"providers,omitempty"`
 	Blocks        int64                  `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	Inode         uint64                 `protobuf:"varint,8,opt,name=inode,proto3" json:"inode,omitempty"`
-	Source        []byte                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`   // in-place: the registered file
-	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`    // providers could not be asked: why
-	Pinned        bool                   `protobuf:"varint,11,opt,name=pinned,proto3" json:"pinned,omitempty"` // not evicted here
+	Source        []byte                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`                          // in-place: the registered file
+	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`                           // providers could not be asked: why
+	Pinned        bool                   `protobuf:"varint,11,opt,name=pinned,proto3" json:"pinned,omitempty"`                        // not evicted here
+	ExpiresNs     int64                  `protobuf:"varint,12,opt,name=expires_ns,json=expiresNs,proto3" json:"expires_ns,omitempty"` // when the name ends to be there, since 1970; 0: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,6 +853,13 @@ func (x *StatReply) GetPinned() bool {
 		return x.Pinned
 	}
 	return false
+}
+
+func (x *StatReply) GetExpiresNs() int64 {
+	if x != nil {
+		return x.ExpiresNs
+	}
+	return 0
 }
 
 type WarmRequest struct {
@@ -2961,7 +2977,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x14\n" +
 	"\x05names\x18\x03 \x01(\x03R\x05names\x12\x18\n" +
 	"\aremoved\x18\x04 \x01(\x03R\aremoved\x12\x18\n" +
-	"\awaiting\x18\x05 \x01(\x03R\awaiting\"\xba\x01\n" +
+	"\awaiting\x18\x05 \x01(\x03R\awaiting\"\xec\x01\n" +
 	"\x0fRegisterRequest\x12\x18\n" +
 	"\asources\x18\x01 \x03(\fR\asources\x12\x12\n" +
 	"\x04dest\x18\x02 \x01(\fR\x04dest\x12\x1e\n" +
@@ -2970,7 +2986,10 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"chunk_size\x18\x04 \x01(\x03R\tchunkSize\x12\x18\n" +
 	"\areplace\x18\x05 \x01(\bR\areplace\x12 \n" +
 	"\fdest_is_tree\x18\x06 \x01(\bR\n" +
-	"destIsTree\"\xb8\x01\n" +
+	"destIsTree\x12!\n" +
+	"\n" +
+	"key_ttl_ns\x18\a \x01(\x03H\x00R\bkeyTtlNs\x88\x01\x01B\r\n" +
+	"\v_key_ttl_ns\"\xb8\x01\n" +
 	"\bProgress\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x1f\n" +
 	"\vfiles_total\x18\x02 \x01(\x03R\n" +
@@ -3000,7 +3019,7 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x06target\x18\t \x01(\fR\x06target\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12\x16\n" +
-	"\x06source\x18\v \x01(\tR\x06source\"\xa0\x05\n" +
+	"\x06source\x18\v \x01(\tR\x06source\"\xbf\x05\n" +
 	"\tStatReply\x12*\n" +
 	"\x04item\x18\x01 \x01(\v2\x16.p2pfs.control.v1.ItemR\x04item\x12\x1d\n" +
 	"\n" +
@@ -3016,7 +3035,9 @@ const file_node_nodepb_control_proto_rawDesc = "" +
 	"\x06source\x18\t \x01(\fR\x06source\x12\x14\n" +
 	"\x05error\x18\n" +
 	" \x01(\tR\x05error\x12\x16\n" +
-	"\x06pinned\x18\v \x01(\bR\x06pinned\x1a\xbd\x02\n" +
+	"\x06pinned\x18\v \x01(\bR\x06pinned\x12\x1d\n" +
+	"\n" +
+	"expires_ns\x18\f \x01(\x03R\texpiresNs\x1a\xbd\x02\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -3298,6 +3319,7 @@ func file_node_nodepb_control_proto_init() {
 	if File_node_nodepb_control_proto != nil {
 		return
 	}
+	file_node_nodepb_control_proto_msgTypes[3].OneofWrappers = []any{}
 	file_node_nodepb_control_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

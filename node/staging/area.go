@@ -26,6 +26,8 @@ type Config struct {
 	Open func(ctx context.Context, o chunk.Object) (fs.Reader, error)
 	// ChunkSize of new objects, bytes; 0: chunk.DefaultChunkSize.
 	ChunkSize int64
+	// KeyTTL is how long the names live that are published here; 0: for ever.
+	KeyTTL time.Duration
 	// Private are the patterns of the names that are not published.
 	Private []string
 	// Timeout bounds the store's part in a change; 0: DefaultTimeout.

@@ -42,7 +42,7 @@ func (a *Area) Symlink(ctx context.Context, dir meta.InodeID, name, target strin
 	}
 	e, err := a.cfg.Catalog.Link(ctx, dir, meta.Entry{
 		Name: name, Kind: meta.KindSymlink, Inode: meta.NewInodeID(), Target: target,
-		Mode: at.Mode, UID: at.UID, GID: at.GID, MtimeNs: at.MtimeNs, CtimeNs: now,
+		Mode: at.Mode, UID: at.UID, GID: at.GID, MtimeNs: at.MtimeNs, CtimeNs: now, ExpiresNs: meta.Expiry(a.cfg.KeyTTL),
 	})
 	if err != nil {
 		return meta.Entry{}, err

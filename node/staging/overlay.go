@@ -100,7 +100,7 @@ func (o overlay) live(e meta.Entry) meta.Entry {
 		return e
 	}
 	now := f.shown(e.Name)
-	now.Version = e.Version
+	now.Version, now.ExpiresNs = e.Version, e.ExpiresNs
 	return now
 }
 

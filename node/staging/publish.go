@@ -187,6 +187,7 @@ func (a *Area) commit(ctx context.Context, dir meta.InodeID, e meta.Entry, s *se
 			return e, err
 		}
 	}
+	e.ExpiresNs = meta.Expiry(a.cfg.KeyTTL)
 	e, _, err := a.cfg.Catalog.Publish(ctx, dir, e, p)
 	if err == nil {
 		a.cfg.View.Wrote(dir, e)
@@ -208,6 +209,7 @@ func (f *file) committed(s *sealed, e meta.Entry) {
 	old := f.last
 	f.object, f.last, f.entry = s.object, s.draft, &e
 	f.attrs.Mode, f.attrs.UID, f.attrs.GID, f.attrs.XAttrs = e.Mode, e.UID, e.GID, e.XAttrs // others may have changed them
+	f.attrs.ExpiresNs = e.ExpiresNs
 	if f.sealed == s {
 		f.sealed = nil
 	}
