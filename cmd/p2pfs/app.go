@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/p2pfs/p2pfs/node"
+	"github.com/p2pfs/p2pfs/node/doctor"
 )
 
 // app is one run of the program: what it was given and where it prints.
@@ -17,6 +18,7 @@ type app struct {
 	out, err io.Writer
 	lookup   func(string) (string, bool) // environment
 	start    func(context.Context, node.Config) (daemon, error)
+	machine  *doctor.Machine // that doctor looks at; nil: this one
 
 	json     bool   // --json
 	node     string // --node

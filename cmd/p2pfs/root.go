@@ -47,7 +47,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.mountCommand(), a.umountCommand(),
 		a.registerCommand(), a.unregisterCommand(),
 		a.lsCommand(), a.statCommand(), a.getCommand(), a.warmCommand(), a.pinCommand(), a.unpinCommand(), a.dropCommand(), a.eventsCommand(), a.gcCommand(),
-		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.traceCommand(), a.benchCommand(), a.versionCommand(),
+		a.statusCommand(), a.recoverCommand(), a.peersCommand(), a.traceCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/p2pfs/p2pfs/node/doctor"
 )
 
 // version is set by the linker (-X main.version=...) in releases; otherwise
@@ -33,13 +35,14 @@ type versionJSON struct {
 	Go        string         `json:"go"`
 	GoFuse    string         `json:"go_fuse,omitempty"`
 	Platform  string         `json:"platform"`
+	RDMA      bool           `json:"rdma"` // built with it
 	Protocols map[string]int `json:"protocols"`
 }
 
 func newVersionJSON() versionJSON {
 	v := versionJSON{
 		Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Protocols: protocols(),
+		RDMA: doctor.BuiltWithRDMA, Protocols: protocols(),
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -80,7 +83,11 @@ func (a *app) printVersion() error {
 		}
 		rev += ")"
 	}
-	return a.printf("p2pfs %s%s\n%s %s, go-fuse %s\n%s", v.Version, rev, v.Go, v.Platform, orDash(v.GoFuse), protocolLines(v.Protocols))
+	rdma := "with RDMA"
+	if !v.RDMA {
+		rdma = "without RDMA"
+	}
+	return a.printf("p2pfs %s%s\n%s %s, go-fuse %s, %s\n%s", v.Version, rev, v.Go, v.Platform, orDash(v.GoFuse), rdma, protocolLines(v.Protocols))
 }
 
 // protocolLines shows each protocol's version on a line.
