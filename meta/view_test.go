@@ -388,3 +388,57 @@ func TestViewHundredThousand(t *testing.T) {
 		t.Logf("listed in %v, after a change: %v", took, change)
 	}
 }
+
+// A gap is one directory's: the others stay as they are known, and are not read
+// again.
+func TestViewGapIsOneDirectory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, meta.ViewConfig{})
+	dirs := []meta.InodeID{meta.RootDir}
+	for i := range 4 {
+		d, err := r.other.Mkdir(t.Context(), meta.RootDir, fmt.Sprint(i), meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		dirs = append(dirs, d.Inode)
+	}
+	files := map[meta.InodeID]meta.Entry{}
+	for _, d := range dirs {
+		e, err := r.other.Link(t.Context(), d, metatest.File("f", 1))
+		require.NoError(t, err)
+		files[d] = e
+	}
+	listed := func() int {
+		t.Helper()
+		before := r.faults.Calls("List")
+		for _, d := range dirs {
+			entries, err := r.view.List(t.Context(), d)
+			require.NoError(t, err)
+			require.NotEmpty(t, entries)
+		}
+		return r.faults.Calls("List") - before
+	}
+	require.Equal(t, len(dirs), listed())
+	require.Zero(t, listed())
+
+	gap := dirs[2]
+	r.faults.Down()
+	old := files[gap]
+	for range 3 {
+		next := metatest.File(old.Name, old.Size+1)
+		var err error
+		old, err = r.other.Replace(t.Context(), gap, next, old.Version)
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.store.Compact(t.Context()))
+	before := r.faults.Calls("List")
+	r.faults.Up()
+	require.Eventually(t, func() bool { return r.told(meta.Change{Dir: gap, Gap: true}) }, soon, tick)
+	require.Eventually(t, func() bool {
+		entries, err := r.view.List(t.Context(), gap)
+		return err == nil && len(entries) == 1 && entries[0] == old
+	}, soon, tick)
+	listed()
+	require.Equal(t, 1, r.faults.Calls("List")-before, "only the directory with the gap is read again")
+	for _, d := range dirs {
+		require.Equal(t, d == gap, r.told(meta.Change{Dir: d, Gap: true}))
+	}
+}
