@@ -11,11 +11,11 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
-.PHONY: build test test-long oracle race lint bench bench-meta sim demo generate clean help
+.PHONY: build test test-long test-rdma oracle race lint bench bench-meta sim demo generate clean help
 
-build: ## bin/p2pfs
+build: ## bin/p2pfs, with RDMA where libibverbs-dev and librdmacm-dev are installed
 	@tools/setup.sh build
-	go build -o bin/p2pfs ./cmd/p2pfs
+	go build -tags "$$(tools/tags.sh)" -o bin/p2pfs ./cmd/p2pfs
 
 test: ## unit tests with the race detector, then real processes on real FUSE; at most 15 minutes
 	@tools/setup.sh test
@@ -24,6 +24,11 @@ test: ## unit tests with the race detector, then real processes on real FUSE; at
 test-long: ## what make test leaves out: kill storms, outages at full length, big trees
 	@tools/setup.sh test
 	tools/test.sh long
+
+test-rdma: ## RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
+	@tools/setup.sh test
+	@tools/setup.sh test-rdma
+	tools/test.sh rdma
 
 oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7 STORE=redis, or REPLAY=FILE
 	@tools/setup.sh test

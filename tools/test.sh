@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the tests. Without an argument: all that a change must pass. "long":
-# what takes longer. "oracle": random steps; P2PFS_ORACLE_* say which. "race":
+# what takes longer. "rdma": what needs RDMA devices, in a guest that has them.
+# "oracle": random steps; P2PFS_ORACLE_* say which. "race":
 # the integration tests against race-built daemons.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,6 +33,18 @@ long)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	integration -tags long -timeout 90m
 	;;
+rdma)
+	rc=0
+	guest="$PWD/tools/guest --mem 2048 --timeout 1200 --"
+	say 'a guest with RDMA devices'
+	tools/guest -- ibv_devinfo -l
+	say 'RDMA transport'
+	"${gotest[@]}" --each -exec "$guest" -tags rdma -count=1 -timeout 15m ./rdma/verbs/... || rc=$?
+	say 'real processes on real verbs'
+	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs
+	integration -exec "$guest" -tags rdma -timeout 15m -run '^TestRDMA' || rc=$?
+	exit $rc
+	;;
 oracle)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	go test -count=1 -timeout 24h -run '^TestOracle$' -v ./integration
@@ -41,7 +54,7 @@ race)
 	integration -timeout 40m
 	;;
 *)
-	echo "usage: tools/test.sh [long|oracle|race]" >&2
+	echo "usage: tools/test.sh [long|rdma|oracle|race]" >&2
 	exit 2
 	;;
 esac
