@@ -1,0 +1,332 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma"
+	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
+)
+
+// errLeaseOver: the bytes came too late to be believed.
+var errLeaseOver = errors.New("the lease ran out before its blocks were read")
+
+// ErrMemory: the peer cannot register the blocks.
+var ErrMemory = errors.New("the peer cannot register the blocks for RDMA")
+
+// Fetch implements chunk.Transport. It waits for memory first. A block that is
+// zero has no Data. After an error for which Elsewhere is true, the same peer
+// may have the blocks by another transport.
+func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (chunk.Lease, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.busy.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life, func() { cancel(chunk.ErrClosed) })()
+	l, err := c.fetch(ctx, from, refs)
+	if err != nil {
+		if c.life.Err() != nil {
+			err = chunk.ErrClosed // whichever wait it was that Close ended first
+		}
+		return nil, fmt.Errorf("fetch %s from %s by RDMA: %w", describe(refs), describePeer(from), err)
+	}
+	return l, nil
+}
+
+// Elsewhere says of an error of Fetch whether it is one of RDMA itself, so that
+// another transport may bring the blocks.
+func Elsewhere(err error) bool {
+	return pausing(err) || errors.Is(err, ErrPaused) || errors.Is(err, chunk.ErrStalled)
+}
+
+func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {
+	if len(refs) > maxBlocks {
+		return nil, fmt.Errorf("%w: %d blocks at once, want %d at most", rdma.ErrTooLarge, len(refs), maxBlocks)
+	}
+	addr, err := address(from)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.newLease(ctx, refs)
+	if err != nil || len(refs) == 0 {
+		return l, err
+	}
+	p, err := c.peer(from, addr)
+	if err == nil {
+		err = c.fetchFrom(ctx, p, l)
+	}
+	if err != nil {
+		l.Release()
+		return nil, err
+	}
+	return l, nil
+}
+
+// fetchFrom tries one link, and one more if that one broke under it: perhaps
+// for another's sake.
+func (c *Client) fetchFrom(ctx context.Context, p *peerLinks, l *lease) error {
+	for again := true; ; again = false {
+		k, rail, err := p.pick(ctx, l.blocks[0].Ref)
+		connected := err == nil
+		if connected {
+			for range l.blocks {
+				c.cfg.Counters.Request()
+			}
+			if err = c.fetchOver(ctx, k, l); err == nil {
+				p.rails.worked(rail)
+				c.total.worked(k.path.Local.Name(), l.bytes())
+				return nil
+			}
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if errors.Is(err, chunk.ErrBusy) {
+			return err
+		}
+		again = again && errors.Is(err, errLink)
+		if p.met() && pausing(err) && (!again || !connected || broke(err)) {
+			p.pause(rail, err)
+			c.total.failed(err)
+		}
+		if connected {
+			for range l.blocks {
+				c.cfg.Counters.Failed(errors.Is(err, chunk.ErrCorrupt))
+			}
+		}
+		if !again {
+			return err
+		}
+	}
+}
+
+// broke says whether an error is of the network or a device, rather than of a
+// link that was ended for another reason.
+func broke(err error) bool {
+	var status *ib.StatusError
+	return errors.As(err, &status) && status.Status != ib.StatusFlushed
+}
+
+// fetchOver asks, READs, checks and gives back.
+func (c *Client) fetchOver(ctx context.Context, k *link, l *lease) error {
+	refs := make([]chunk.BlockRef, len(l.blocks))
+	for i := range l.blocks {
+		l.blocks[i] = chunk.Received{Ref: l.blocks[i].Ref, Data: l.slots[i].Data}
+		refs[i] = l.blocks[i].Ref
+	}
+	asked := time.Now()
+	id := c.lastID.Add(1)
+	m, err := k.call(ctx, id, ask{id: id, refs: refs})
+	if err != nil {
+		if errors.Is(err, chunk.ErrStalled) {
+			k.fail(err)
+		}
+		return err
+	}
+	g, ok := m.(grant)
+	if !ok {
+		return errorOf(m.(verdict))
+	}
+	if err := c.take(ctx, k, g, l, refs); err != nil {
+		u := useUnused
+		if errors.Is(err, chunk.ErrCorrupt) {
+			u = useBad
+		}
+		k.giveUp(g, u)
+		return err
+	}
+	if time.Since(asked) >= g.ttl {
+		k.fail(fmt.Errorf("%w: %w", errLink, errLeaseOver))
+		return errLeaseOver
+	}
+	m, err = k.call(ctx, id, giveBack{id: id, lease: g.lease})
+	if err != nil {
+		if errors.Is(err, chunk.ErrStalled) {
+			k.fail(err)
+		}
+		return err
+	}
+	v, ok := m.(verdict)
+	if !ok {
+		err := fmt.Errorf("%w: a lease for one given back", chunk.ErrCorrupt)
+		k.fail(err)
+		return err
+	}
+	return errorOf(v)
+}
+
+// take READs the blocks of a grant into the lease's memory and checks them.
+func (c *Client) take(ctx context.Context, k *link, g grant, l *lease, refs []chunk.BlockRef) error {
+	if g.incarnation != k.peer.Incarnation {
+		err := fmt.Errorf("%w: incarnation %d answered", chunk.ErrWrongNode, g.incarnation)
+		k.fail(err)
+		return err
+	}
+	if len(g.blocks) != len(refs) {
+		return fmt.Errorf("%w: %d blocks for %d", chunk.ErrCorrupt, len(g.blocks), len(refs))
+	}
+	var reads []ib.Read
+	for i, p := range g.blocks {
+		if p.object != refs[i].Object || p.index != refs[i].Index || p.len != refs[i].Len {
+			return fmt.Errorf("%w: %d bytes of block %d of %s for %d bytes of block %d of %s", chunk.ErrCorrupt,
+				p.len, p.index, p.object.Short(), refs[i].Len, refs[i].Index, refs[i].Object.Short())
+		}
+		if p.zero {
+			continue
+		}
+		if p.addr > -uint64(p.len) {
+			return fmt.Errorf("%w: block %d is said to lie at the end of memory", chunk.ErrCorrupt, p.index)
+		}
+		reads = c.pieces(reads, k, l.slots[i], p)
+	}
+	if err := k.read(ctx, reads); err != nil {
+		return err
+	}
+	for i, p := range g.blocks {
+		b := &l.blocks[i]
+		if p.zero {
+			*b = chunk.Received{Ref: b.Ref, Zero: true, Sum: chunk.Sum(make([]byte, p.len))}
+			continue
+		}
+		c.cfg.Counters.Received(k.peer.Node, p.len)
+		if b.Sum = chunk.Sum(b.Data); b.Sum != p.sum {
+			return fmt.Errorf("%w: the bytes of block %d sum to %08x, declared %08x", chunk.ErrCorrupt, p.index, b.Sum, p.sum)
+		}
+	}
+	return nil
+}
+
+// pieces appends the READs of one block: none across a boundary of what the
+// arena is registered in.
+func (c *Client) pieces(reads []ib.Read, k *link, s rdma.Slot, p place) []ib.Read {
+	name := k.path.Local.Device
+	region := c.cfg.Host.devs[name].region
+	step := min(readPiece, region)
+	for off := int64(0); off < p.len; off += step {
+		n := min(step, p.len-off)
+		reads = append(reads, ib.Read{
+			Local: ib.Address(s.Data[off:]), LKey: c.memory[name][(c.arena.Offset(s)+off)/region].LKey(),
+			Remote: p.addr + uint64(off), RKey: p.key, Len: uint32(n),
+		})
+	}
+	return reads
+}
+
+// errorOf says what a provider's verdict means.
+func errorOf(v verdict) error {
+	var kind error
+	switch v.code {
+	case codeOK:
+		return nil
+	case codeBusy:
+		return &chunk.Busy{Retry: min(v.retry, longestRetry), Sending: v.sending}
+	case codeNotHeld:
+		return chunk.ErrNotHeld
+	case codeChanged:
+		return chunk.ErrSourceChanged
+	case codeDamaged:
+		return chunk.ErrDamaged
+	case codeRefused:
+		kind = chunk.ErrRefused
+	case codeMemory:
+		kind = ErrMemory
+	case codeOver:
+		kind = errLeaseOver
+	case codeClosed:
+		return fmt.Errorf("%w: the peer is shutting down", errLink)
+	default:
+		kind = errPeer
+	}
+	return fmt.Errorf("%w: %.256q", kind, v.text)
+}
+
+// errPeer: the peer could not read the block.
+var errPeer = errors.New("the peer failed")
+
+// longestRetry bounds what a peer can say of when to ask it again.
+const longestRetry = 10 * time.Second
+
+// lease lends slots of the arena. Release may race with itself: the first call
+// counts.
+type lease struct {
+	arena    *rdma.Arena
+	slots    []rdma.Slot
+	blocks   []chunk.Received
+	released atomic.Bool
+}
+
+var _ chunk.Lease = (*lease)(nil)
+
+// newLease waits for the memory of all of refs.
+func (c *Client) newLease(ctx context.Context, refs []chunk.BlockRef) (*lease, error) {
+	sizes := make([]int64, len(refs))
+	for i, r := range refs {
+		if r.Index < 0 || r.Len <= 0 || r.Len > chunk.MaxBlockSize {
+			return nil, fmt.Errorf("impossible block: index %d, %d bytes", r.Index, r.Len)
+		}
+		sizes[i] = r.Len
+	}
+	slots, err := c.arena.Acquire(ctx, sizes...)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("get memory: %w", err)
+	}
+	l := &lease{arena: c.arena, slots: slots, blocks: make([]chunk.Received, len(refs))}
+	for i, r := range refs {
+		l.blocks[i] = chunk.Received{Ref: r, Data: slots[i].Data}
+	}
+	return l, nil
+}
+
+// bytes returns what was READ.
+func (l *lease) bytes() (n int64) {
+	for _, b := range l.blocks {
+		n += int64(len(b.Data))
+	}
+	return n
+}
+
+// Blocks implements chunk.Lease.
+func (l *lease) Blocks() []chunk.Received { return l.blocks }
+
+// Release implements chunk.Lease.
+func (l *lease) Release() {
+	if l.released.CompareAndSwap(false, true) {
+		l.arena.Release(l.slots...)
+	}
+}
+
+// address returns where links with the peer are agreed on, as HOST:PORT.
+func address(p chunk.Peer) (string, error) {
+	addr, ok := p.Addrs[Protocol]
+	if !ok || addr == "" {
+		return "", fmt.Errorf("it has no %s address", Protocol)
+	}
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+		return "", fmt.Errorf("its %s address is %q, want HOST:PORT", Protocol, addr)
+	}
+	return addr, nil
+}
+
+func describePeer(p chunk.Peer) string {
+	if p.Name == "" {
+		return p.Node.Short()
+	}
+	return p.Name + " (" + p.Node.Short() + ")"
+}
+
+func describe(refs []chunk.BlockRef) string {
+	if len(refs) == 1 {
+		return fmt.Sprintf("block %d of %s", refs[0].Index, refs[0].Object.Short())
+	}
+	return fmt.Sprintf("%d blocks", len(refs))
+}

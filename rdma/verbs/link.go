@@ -1,0 +1,252 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma/devices"
+	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
+)
+
+// drainBound is how long READs of a connection in error may take to end; after
+// it, the connection is destroyed under them.
+const drainBound = 2 * time.Second
+
+// link is the reader's side of a link.
+type link struct {
+	c       *Client
+	peer    chunk.Peer
+	path    devices.Path
+	queue   *ib.Queue
+	control *control
+	room    chan struct{} // one for each READ posted
+	work    sync.WaitGroup
+
+	broken chan struct{} // closed by fail
+	once   sync.Once
+
+	mu        sync.Mutex
+	err       error
+	calls     map[uint32]chan any // answers to asks and giveBacks
+	transfers map[uint64]*transfer
+	last      uint64
+	drained   chan struct{} // made by fail; closed when no transfer is left
+}
+
+// transfer is some READs that belong together.
+type transfer struct {
+	progress atomic.Int64 // READs ended
+	done     chan struct{}
+
+	// Guarded by link.mu.
+	left int  // posted and not ended
+	open bool // more may be posted
+	err  error
+}
+
+// newLink returns a link; the caller entered the client on its behalf.
+func newLink(c *Client, peer chunk.Peer, path devices.Path, q *ib.Queue, ctl *control) *link {
+	return &link{
+		c: c, peer: peer, path: path, queue: q, control: ctl,
+		room: make(chan struct{}, c.cfg.Host.depth(path.Local)), broken: make(chan struct{}),
+		calls: make(map[uint32]chan any), transfers: make(map[uint64]*transfer),
+	}
+}
+
+func (l *link) start() {
+	l.work.Go(l.listen)
+	l.work.Go(l.reap)
+	go func() {
+		defer l.c.busy.Done()
+		<-l.broken
+		l.shut()
+	}()
+}
+
+func (l *link) alive() bool {
+	select {
+	case <-l.broken:
+		return false
+	default:
+		return true
+	}
+}
+
+// fail breaks the link. What waits for it gets err.
+func (l *link) fail(err error) {
+	l.once.Do(func() {
+		l.mu.Lock()
+		l.err = err
+		l.drained = make(chan struct{})
+		if len(l.transfers) == 0 {
+			close(l.drained)
+		}
+		l.mu.Unlock()
+		close(l.broken)
+	})
+}
+
+// cause returns what broke the link.
+func (l *link) cause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// shut ends a broken link. Transfers end before their memory is used again:
+// with their completions, or when the connection is destroyed.
+func (l *link) shut() {
+	_ = l.queue.Fail() // if it cannot be, closing it does as well
+	_ = l.control.conn.Close()
+	t := time.NewTimer(drainBound)
+	defer t.Stop()
+	select {
+	case <-l.drained:
+	case <-t.C:
+	}
+	l.queue.Close()
+	l.work.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, t := range l.transfers {
+		t.err = fmt.Errorf("%w: %w", errLink, l.err)
+		delete(l.transfers, id)
+		close(t.done)
+	}
+}
+
+// listen hands answers to those who wait for them.
+func (l *link) listen() {
+	for {
+		m, err := l.control.receive()
+		if err != nil {
+			if errors.Is(err, errWire) {
+				err = fmt.Errorf("%w: %w", chunk.ErrCorrupt, err)
+			} else {
+				err = fmt.Errorf("%w: %w", errLink, err)
+			}
+			l.fail(err)
+			return
+		}
+		switch m := m.(type) {
+		case grant:
+			if !l.hand(m.id, m) { // nobody waits any more
+				l.giveUp(m, useUnused)
+			}
+		case verdict:
+			l.hand(m.id, m)
+		default:
+			l.fail(fmt.Errorf("%w: it sent what only readers send", chunk.ErrCorrupt))
+			return
+		}
+	}
+}
+
+func (l *link) hand(id uint32, m any) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ch := l.calls[id]
+	if ch == nil {
+		return false
+	}
+	delete(l.calls, id)
+	ch <- m // has room for one
+	return true
+}
+
+// giveUp ends a lease without waiting for the provider's word.
+func (l *link) giveUp(g grant, u use) {
+	if err := l.control.send(giveBack{id: g.id, lease: g.lease, use: u}); err != nil {
+		l.fail(fmt.Errorf("%w: %w", errLink, err))
+	}
+}
+
+// call sends a message and waits for the answer to it.
+func (l *link) call(ctx context.Context, id uint32, m interface{ append([]byte) []byte }) (any, error) {
+	ch := make(chan any, 1)
+	l.mu.Lock()
+	l.calls[id] = ch
+	l.mu.Unlock()
+	if err := l.control.send(m); err != nil {
+		l.fail(fmt.Errorf("%w: %w", errLink, err))
+	}
+	stall := time.NewTimer(l.c.cfg.StallTimeout)
+	defer stall.Stop()
+	var err error
+	select {
+	case a := <-ch:
+		return a, nil
+	case <-l.broken:
+		err = l.cause()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-stall.C:
+		err = fmt.Errorf("%w for %v", chunk.ErrStalled, l.c.cfg.StallTimeout)
+	}
+	l.mu.Lock()
+	delete(l.calls, id)
+	l.mu.Unlock()
+	select {
+	case a := <-ch: // it came in the same moment
+		return a, nil
+	default:
+		return nil, err
+	}
+}
+
+// reap tells transfers of their READs' ends.
+func (l *link) reap() {
+	out := make([]ib.Done, maxDepth)
+	for {
+		n, err := l.queue.Reap(out)
+		if err != nil {
+			l.fail(fmt.Errorf("%w: %w", errLink, err))
+			return
+		}
+		for _, d := range out[:n] {
+			l.ended(d)
+		}
+	}
+}
+
+func (l *link) ended(d ib.Done) {
+	<-l.room
+	var err error
+	if d.Status != 0 {
+		err = fmt.Errorf("%w: %w", errLink, &ib.StatusError{Status: d.Status, Text: l.queue.StatusText(d.Status)})
+		l.fail(err) // the connection is in error
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.transfers[d.ID]
+	if t == nil {
+		return
+	}
+	if err != nil && (t.err == nil || d.Status != ib.StatusFlushed) {
+		t.err = err
+	}
+	t.progress.Add(1)
+	t.left--
+	l.settle(d.ID, t)
+}
+
+// settle ends a transfer that has nothing left. Called with mu held.
+func (l *link) settle(id uint64, t *transfer) {
+	if t.left > 0 || t.open || l.transfers[id] != t {
+		return
+	}
+	delete(l.transfers, id)
+	close(t.done)
+	if l.drained != nil && len(l.transfers) == 0 {
+		select {
+		case <-l.drained:
+		default:
+			close(l.drained)
+		}
+	}
+}

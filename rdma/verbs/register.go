@@ -1,0 +1,83 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
+)
+
+// errRegister: a block cannot be offered by RDMA; it may be had over TCP.
+var errRegister = errors.New("block cannot be registered for RDMA")
+
+// regionKey names a part of an object's file as one device knows it. An object
+// never has two contents, so that a part needs no date.
+type regionKey struct {
+	device string
+	object chunk.ObjectID
+	span   chunk.Span
+}
+
+// region is a part of a file, mapped read-only and registered for others to
+// READ. The mapping keeps the file's bytes even if its name goes.
+type region struct {
+	mapped []byte
+	memory *ib.Memory
+}
+
+func newRegion(d *hostDevice, f *os.File, s chunk.Span) (region, error) {
+	p, err := mapFile(f, s)
+	if err != nil {
+		return region{}, fmt.Errorf("%w: map %d bytes at %d: %w", errRegister, s.Len, s.Off, err)
+	}
+	m, err := d.Register(p, false)
+	if err != nil {
+		return region{}, errors.Join(fmt.Errorf("%w: %w", errRegister, hint(err)), unix.Munmap(p))
+	}
+	return region{mapped: p, memory: m}, nil
+}
+
+// hint adds what to do about a failed registration.
+func hint(err error) error {
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w (raise the limit of locked memory: ulimit -l unlimited, LimitMEMLOCK=infinity)", err)
+	}
+	return err
+}
+
+func mapFile(f *os.File, s chunk.Span) (p []byte, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		p, err = unix.Mmap(int(fd), s.Off, int(s.Len), unix.PROT_READ, unix.MAP_SHARED)
+	})
+	return p, errors.Join(cerr, err)
+}
+
+// close ends all access, then lets go of the file.
+func (r region) close() error {
+	return errors.Join(r.memory.Close(), unix.Munmap(r.mapped))
+}
+
+// regionOf returns the part of a block's file that has to be registered.
+func regionOf(b chunk.Block, size int64) (chunk.Span, error) {
+	info, err := b.File.Stat()
+	if err != nil {
+		return chunk.Span{}, fmt.Errorf("look at the source: %w", err)
+	}
+	if b.Off > info.Size()-b.Len {
+		return chunk.Span{}, fmt.Errorf("read %d bytes at %d of the source: %w", b.Len, b.Off, io.ErrUnexpectedEOF)
+	}
+	s, ok := part(b.Off, b.Len, info.Size(), size)
+	if !ok {
+		return chunk.Span{}, fmt.Errorf("%w: %d bytes at %d are in more than one part of %d bytes", errRegister, b.Len, b.Off, size)
+	}
+	return s, nil
+}

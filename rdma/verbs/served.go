@@ -1,0 +1,208 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
+)
+
+// maxAsks bounds the asks of one link that are worked on at a time.
+const maxAsks = 256
+
+// served is the provider's side of a link.
+type served struct {
+	h           *Handler
+	from        chunk.NodeID
+	incarnation uint64 // own
+	queue       *ib.Queue
+	dev         *hostDevice
+	control     *control
+
+	broken sync.Once // by fail
+	mu     sync.Mutex
+	failed bool
+	leases map[uint64]*lent
+}
+
+// lent is a lease that is out.
+type lent struct {
+	blocks  []chunk.Block
+	regions []*registered[regionKey, region]
+	done    []func() // of Admit
+	bytes   int64
+	timer   *time.Timer
+}
+
+// run answers the reader until the link breaks or ctx ends.
+func (l *served) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, l.fail)()
+	var asks sync.WaitGroup
+	defer asks.Wait()
+	defer cancel() // before that
+	places := make(chan struct{}, maxAsks)
+	for {
+		m, err := l.control.receive()
+		if err != nil {
+			return
+		}
+		switch m := m.(type) {
+		case ask:
+			select {
+			case places <- struct{}{}:
+			default:
+				return // no reader of ours asks so much at once
+			}
+			asks.Go(func() {
+				defer func() { <-places }()
+				l.answer(ctx, m)
+			})
+		case giveBack:
+			l.takeBack(m)
+		default:
+			return
+		}
+	}
+}
+
+// fail moves the connection to error: once it returns, no READ of the reader
+// succeeds.
+func (l *served) fail() {
+	l.broken.Do(func() {
+		l.mu.Lock()
+		l.failed = true
+		l.mu.Unlock()
+		if err := l.queue.Fail(); err != nil {
+			// Destroyed, it serves nobody either.
+			l.h.cfg.Log.Warn("an RDMA connection is closed at once", "peer", l.from.Short(), "err", err)
+			l.queue.Close()
+		}
+		_ = l.control.conn.Close()
+	})
+}
+
+// stop ends the link: the connection to error first, only then its leases.
+func (l *served) stop() {
+	l.fail()
+	l.mu.Lock()
+	leases := l.leases
+	l.leases = nil
+	l.mu.Unlock()
+	l.queue.Close()
+	for _, x := range leases {
+		x.timer.Stop()
+		_ = l.h.release(x) // nobody is left to tell
+	}
+}
+
+// answer grants or refuses one ask.
+func (l *served) answer(ctx context.Context, a ask) {
+	if f := l.h.faults.onAsk; f != nil && !f(l) {
+		return
+	}
+	x := new(lent)
+	places, err := l.lend(ctx, a.refs, x)
+	if err != nil {
+		_ = l.h.release(x) // the first error counts
+		l.refuse(a.id, err)
+		return
+	}
+	g := grant{id: a.id, incarnation: l.incarnation, ttl: l.h.cfg.TTL, blocks: places}
+	if g.lease, err = l.keep(x); err != nil {
+		_ = l.h.release(x)
+		return // the link is gone
+	}
+	if f := l.h.faults.onGrant; f != nil {
+		f(l, &g)
+	}
+	if err := l.control.send(g); err != nil {
+		l.fail()
+	}
+}
+
+// keep makes a lease known and starts its time.
+func (l *served) keep(x *lent) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed || l.leases == nil {
+		return 0, chunk.ErrClosed
+	}
+	id := l.h.last.Add(1)
+	l.leases[id] = x
+	l.h.granted.Add(1)
+	x.timer = time.AfterFunc(l.h.cfg.TTL, func() { l.expire(id) })
+	return id, nil
+}
+
+// expire costs the reader its connection: its READs end before the memory can
+// be used for anything else.
+func (l *served) expire(id uint64) {
+	l.mu.Lock()
+	_, out := l.leases[id]
+	l.mu.Unlock()
+	if !out {
+		return
+	}
+	l.h.expired.Add(1)
+	l.h.cfg.Log.Warn("a lease ran out, its RDMA connection is broken", "peer", l.from.Short())
+	l.fail() // run returns, and stop gives the lease back
+}
+
+// takeBack ends a lease for its reader.
+func (l *served) takeBack(r giveBack) {
+	if f := l.h.faults.onReturn; f != nil && !f(l) {
+		return
+	}
+	l.mu.Lock()
+	x := l.leases[r.lease]
+	delete(l.leases, r.lease)
+	l.mu.Unlock()
+	v := verdict{id: r.id, code: codeOver, text: "the lease is over"}
+	if x != nil {
+		x.timer.Stop()
+		if r.use == useBad {
+			// The registration may show pages that are the file's no more.
+			for _, g := range x.regions {
+				l.h.regions.drop(g)
+			}
+		}
+		err := l.h.release(x)
+		v = verdictOf(r.id, err)
+		switch {
+		case err != nil || r.use == useBad:
+			l.h.cfg.Counters.ServeFailed()
+		case r.use == useGood:
+			l.h.cfg.Counters.Sent(l.from, x.bytes)
+			for range x.blocks {
+				l.h.cfg.Counters.Served()
+			}
+		}
+	}
+	if r.use == useGood {
+		if err := l.control.send(v); err != nil {
+			l.fail()
+		}
+	}
+}
+
+// release gives back all that a lease holds.
+func (h *Handler) release(x *lent) error {
+	var errs []error
+	for _, b := range x.blocks {
+		if b.Release != nil {
+			errs = append(errs, b.Release())
+		}
+	}
+	for _, r := range x.regions {
+		h.regions.done(r)
+	}
+	for _, f := range x.done {
+		f()
+	}
+	return errors.Join(errs...)
+}
