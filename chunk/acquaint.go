@@ -78,9 +78,18 @@ func (b *board) part(p *peer) {
 }
 
 // introduce takes note of nodes that others say fetch the object too: at a
-// simultaneous start they are known long before the registry lists them. A few
-// more than one would choose are taken: most of them follow back.
-func (b *board) introduce(ps []Peer, g *gate) {
+// simultaneous start they are known long before the registry lists them. Only so
+// many are taken that there is room for those who follow: who came first is named
+// to all who come later, and would else be asked by everybody, while nobody knows
+// those who came last.
+func (b *board) introduce(ps []Peer, g *gate) { b.take(ps, max(b.limits.Peers*5/8, 1), g) }
+
+// followed takes note of a node that follows this one: a few more than one would
+// choose, so that most of those who ask a node can be asked by it.
+func (b *board) followed(p Peer, g *gate) { b.take([]Peer{p}, b.limits.Peers*3/2, g) }
+
+// take adds peers as long as there are fewer than most, or one is worth less.
+func (b *board) take(ps []Peer, most int, g *gate) {
 	for _, q := range ps {
 		if q.Node == b.self || q.Node.IsZero() {
 			continue
@@ -89,7 +98,7 @@ func (b *board) introduce(ps []Peer, g *gate) {
 		if i >= 0 && (b.peers[i].Incarnation == q.Incarnation || !b.replaceable(b.peers[i], g)) {
 			continue
 		}
-		if i < 0 && len(b.peers) >= b.limits.Peers+b.limits.Peers/2 {
+		if i < 0 && len(b.peers) >= most {
 			i = slices.IndexFunc(b.peers, func(p *peer) bool { return b.replaceable(p, g) })
 			if i < 0 {
 				return

@@ -148,7 +148,7 @@ func (e *Engine) Introduce(id ObjectID, p Peer) {
 	}
 	s.post(func(time.Time) {
 		if s.board.left > 0 {
-			s.board.introduce([]Peer{p}, e.gate)
+			s.board.followed(p, e.gate)
 		}
 	})
 }

@@ -117,6 +117,9 @@ func (p *Planner) Heard(from NodeID, a Availability, now time.Time) bool {
 	return p.b.matters(q, a, now)
 }
 
+// FollowedBy takes note of a node that follows this one.
+func (p *Planner) FollowedBy(from Peer) { p.b.followed(from, p.g) }
+
 // Follows reports whether the node is a peer that is followed.
 func (p *Planner) Follows(node NodeID) bool {
 	q := p.find(node)

@@ -41,7 +41,7 @@ func (n *node) followed(f *node, run uint64) {
 	}
 	w.later(w.latency(), event{kind: evMap, node: f, news: first})
 	if n.planner != nil && n.done == 0 {
-		n.planner.Heard(chunk.NodeID{}, chunk.Availability{Peers: []chunk.Peer{f.peer}}, w.time())
+		n.planner.FollowedBy(f.peer)
 		n.discover()
 	}
 }
