@@ -7,6 +7,17 @@ host_needs() {
 	"$tools/setup.sh" "guest-$1" >&2 || die "this machine lacks what a guest needs"
 }
 
+# alone COMMAND...: only one at a time fetches, unpacks and builds. Who waited
+# for another finds that all is done, if the command looks first.
+alone() {
+	local lock
+	mkdir -p "$store"
+	exec {lock}>"$store/lock"
+	flock "$lock"
+	"$@"
+	exec {lock}>&-
+}
+
 # download PACKAGE: prints the path of its .deb, which it fetches unless an
 # earlier run has.
 download() {

@@ -14,21 +14,21 @@ qemu_package() {
 }
 
 qemu_prepare() {
-	local found
 	host_needs qemu
 	[ -x $virtiofsd ] || die "there is no $virtiofsd: this needs QEMU as Debian 12 has it"
-	found=$(find "$store" -maxdepth 1 -name 'kernel-*' ! -name '*.new' -print 2>/dev/null | sort -V | tail -n 1)
-	if [ -n "$found" ]; then
-		kernel=$found
-		return 0
-	fi
-	qemu_unpack
+	qemu_ready || alone qemu_unpack
+}
+
+qemu_ready() {
+	kernel=$(find "$store" -maxdepth 1 -name 'kernel-*' ! -name '*.new' -print 2>/dev/null | sort -V | tail -n 1)
+	[ -n "$kernel" ]
 }
 
 # qemu_unpack: the kernel and those of its modules that a test may ask for, in
 # a directory of that version.
 qemu_unpack() {
 	local package deb new version m='./lib/modules/*/kernel'
+	! qemu_ready || return 0
 	package=$(qemu_package)
 	[ -n "$package" ] || { apt_get update >&2 && package=$(qemu_package); }
 	[ -n "$package" ] || die "apt knows no kernel of version 6.12 or later: is Debian 12's security suite in its sources?"

@@ -20,31 +20,33 @@ uml_ready() {
 
 uml_prepare() {
 	host_needs uml
+	uml_ready || alone uml_build
 	kernel=$(uml_dir)
-	if uml_ready; then
-		[ -x "$kernel/linux" ] || uml_unpack
-		return 0
+	if [ ! -x "$kernel/linux" ]; then
+		packed=$kernel/linux.xz
+		kernel=$store/uml-given
+		uml_unpacked || alone uml_unpack
 	fi
-	host_needs uml-build
-	uml_build
 }
 
 # uml_unpack: a packed one that was given goes beside our own.
 uml_unpack() {
-	local packed=$kernel/linux.xz into=$store/uml-given
-	kernel=$into
-	if [ ! -x "$into/linux" ] || [ "$packed" -nt "$into/linux" ]; then
-		mkdir -p "$into"
-		xz -dc "$packed" >"$into/linux.new" || die "could not unpack $packed"
-		chmod 755 "$into/linux.new"
-		mv "$into/linux.new" "$into/linux"
-	fi
+	! uml_unpacked || return 0
+	mkdir -p "$kernel"
+	xz -dc "$packed" >"$kernel/linux.new" || die "could not unpack $packed"
+	chmod 755 "$kernel/linux.new"
+	mv "$kernel/linux.new" "$kernel/linux"
 }
+
+uml_unpacked() { [ -x "$kernel/linux" ] && [ ! "$packed" -nt "$kernel/linux" ]; }
 
 # uml_build: each step leaves a directory that is whole under its name, so that
 # a build that was broken off goes on where it was.
 uml_build() {
 	local src=$store/src obj=$store/obj new=$store/uml.new log=$store/build.log deb flags
+	local src=$store/src obj=$store/obj new=$store/uml.new log=$store/build.log deb flags
+	! uml_ready || return 0
+	host_needs uml-build
 	deb=$(download linux-source-6.12)
 	if [ ! -d "$src" ]; then
 		say "unpacking $(basename "$deb")"
@@ -74,8 +76,7 @@ uml_build() {
 	rm -rf "$store/uml"
 	mv "$new" "$store/uml"
 	rm -rf "$src" "$obj" "$store/deb/linux-source-"*
-	kernel=$store/uml
-	say "user-mode Linux $(cat "$kernel/version") is ready in $kernel"
+	say "user-mode Linux $(cat "$store/uml/version") is ready in $store/uml"
 }
 
 # What the source has and this build never looks at.
@@ -92,10 +93,10 @@ uml_config() {
 		NET INET IPV6 DUMMY VETH IP_ADVANCED_ROUTER IP_MULTIPLE_TABLES NET_SCHED NET_SCH_NETEM NET_SCH_TBF
 		VIRTIO_UML UML_PCI_OVER_VIRTIO INFINIBAND INFINIBAND_USER_ACCESS INFINIBAND_ADDR_TRANS RDMA_RXE RDMA_SIW
 		PRINTK_TIME DEBUG_INFO_NONE"
-	off="MODULES DEBUG_KERNEL DEBUG_FS FTRACE WLAN WIRELESS ETHERNET SOUND INPUT HID SERIO VT USB_SUPPORT HWMON
-		THERMAL WATCHDOG SCSI PPS PTP_1588_CLOCK RTC_CLASS VIRTIO_MENU CRYPTO_HW RAID6_PQ BLK_DEV_UBD
-		BTRFS_FS REISERFS_FS XFS_FS AUTOFS_FS ISO9660_FS QUOTA SECURITY KEYS BPF_SYSCALL IO_URING
-		NETFILTER INET_DIAG IPV6_SIT NET_IPIP"
+	off="MODULES DEBUG_KERNEL DEBUG_FS FTRACE WLAN WIRELESS ETHERNET SOUND INPUT_KEYBOARD INPUT_MOUSE SERIO HID VT USB_SUPPORT
+		HWMON THERMAL WATCHDOG SCSI PPS PTP_1588_CLOCK RTC_CLASS VIRTIO_MENU CRYPTO_HW RAID6_PQ BLK_DEV_UBD BLK_DEV_NBD
+		IOSCHED_BFQ MQ_IOSCHED_KYBER BTRFS_FS REISERFS_FS XFS_FS AUTOFS_FS ISO9660_FS QUOTA SECURITY KEYS BPF_SYSCALL
+		NETFILTER INET_DIAG IPV6_SIT NET_IPIP UML_NET PPP SLIP"
 	for name in $on; do echo "CONFIG_$name=y"; done
 	for name in $off; do echo "# CONFIG_$name is not set"; done
 	echo 'CONFIG_UML_PCI_OVER_VIRTIO_DEVICE_ID=1234'
