@@ -29,6 +29,7 @@ It asks no node: it can be run before the first mount, and as the user that p2pf
 will run as. To see what the kernel's FUSE offers it mounts an empty file system in a
 directory of its own for a moment.
 
+Its flags are flags of mount, and the variables P2PFS_* that set those set these.
 It fails if what was asked for cannot work. A machine without RDMA is no failure
 unless --protocol is rdma or a device is named.
 
@@ -36,12 +37,18 @@ unless --protocol is rdma or a device is named.
 		Example: `  p2pfs doctor
   p2pfs doctor --protocol rdma --rdma-device mlx5_0 --rdma-memory 4GiB --json`,
 		Args: argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(f, cmd.Flags().Changed("gid-index")) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The variables that tell mount tell doctor.
+			if err := new(mountSettings).fromEnvironment(cmd.Flags(), a.lookup); err != nil {
+				return err
+			}
+			return a.doctor(f, cmd.Flags().Changed("gid-index"))
+		},
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.config.Protocol, "protocol", doctor.ProtocolAuto, "how blocks are to be moved, `MODE`: auto, rdma or tcp")
 	fl.StringArrayVar(&f.config.Want.Devices, "rdma-device", nil, "use this RDMA `DEVICE` or port of one, as in mlx5_0 or mlx5_0:1; may be given several times (default: all that work)")
-	fl.Var(&f.memory, "rdma-memory", "memory that RDMA may register (default 256MiB)")
+	fl.Var(&f.memory, "rdma-memory", "memory that RDMA may register (default 1GiB)")
 	fl.IntVar(&f.gidIndex, "gid-index", -1, "use the GID with this `INDEX` on every port (default: MC_GID_INDEX, else the best)")
 	fl.StringArrayVar(&f.config.CacheDirs, "cache-dir", nil, "look at the disk of this cache `DIR`; may be given several times (default /var/cache/p2pfs, for users ~/.cache/p2pfs)")
 	fl.SortFlags = false

@@ -18,7 +18,7 @@ const (
 
 // DefaultMemory is how many bytes RDMA is taken to register if nothing else is
 // said.
-const DefaultMemory = 256 << 20
+const DefaultMemory = 1 << 30
 
 // BuiltWithRDMA says whether this program can do RDMA.
 const BuiltWithRDMA = ib.Built

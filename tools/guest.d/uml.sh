@@ -44,7 +44,6 @@ uml_unpacked() { [ -x "$kernel/linux" ] && [ ! "$packed" -nt "$kernel/linux" ]; 
 # a build that was broken off goes on where it was.
 uml_build() {
 	local src=$store/src obj=$store/obj new=$store/uml.new log=$store/build.log deb flags
-	local src=$store/src obj=$store/obj new=$store/uml.new log=$store/build.log deb flags
 	! uml_ready || return 0
 	host_needs uml-build
 	deb=$(download linux-source-6.12)
