@@ -35,7 +35,7 @@ long)
 	;;
 rdma)
 	rc=0
-	guest="$PWD/tools/guest --mem 2048 --timeout 1200 --"
+	guest="$PWD/tools/guest --mem 3072 --timeout 1200 --"
 	say 'a guest with RDMA devices'
 	tools/guest -- ibv_devinfo -l
 	say 'RDMA transport'

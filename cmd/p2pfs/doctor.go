@@ -31,7 +31,7 @@ directory of its own for a moment.
 
 Its flags are flags of mount, and the variables P2PFS_* that set those set these.
 It fails if what was asked for cannot work. A machine without RDMA is no failure
-unless --protocol is rdma or a device is named.
+unless --protocol is rdma.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs doctor

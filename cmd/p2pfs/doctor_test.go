@@ -98,7 +98,7 @@ func TestDoctorJSON(t *testing.T) {
 
 func TestDoctorFailsWhereItWasAskedForTooMuch(t *testing.T) {
 	t.Parallel()
-	r := examined(t, oneRoCE(t), nil, "--rdma-device", "mlx5_0")
+	r := examined(t, oneRoCE(t), nil, "--protocol", "rdma", "--rdma-device", "mlx5_0")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.out, "! mlx5_0: there is no such RDMA device.\n    To do: name one of rxe0:1.\n")
 	require.Contains(t, r.err, "see the problems above")
@@ -109,7 +109,7 @@ func TestDoctorFailsWhereItWasAskedForTooMuch(t *testing.T) {
 
 	r = examined(t, oneRoCE(t), map[string]string{"MC_GID_INDEX": "9"}, "--gid-index", "1")
 	require.Equal(t, exitOK, r.code, "the flag wins")
-	r = examined(t, oneRoCE(t), map[string]string{"P2PFS_RDMA_DEVICE": "mlx5_0"})
+	r = examined(t, oneRoCE(t), map[string]string{"P2PFS_RDMA_DEVICE": "mlx5_0", "P2PFS_PROTOCOL": "rdma"})
 	require.Equal(t, exitFailed, r.code, "the variable counts")
 }
 

@@ -147,10 +147,8 @@ func (r *Report) examineRDMA(c Config) error {
 	}
 	r.decide(c, usable, found)
 	for _, p := range found {
-		// What RDMA lacks stops only those who want nothing else, or who
-		// named what is not there.
-		named := p.Code == devices.UnknownDevice || p.Code == devices.BadGIDIndex
-		p.Fatal = p.Fatal && (c.Protocol == ProtocolRDMA || named && c.Protocol != ProtocolTCP)
+		// What RDMA lacks stops only those who will not do without.
+		p.Fatal = p.Fatal && c.Protocol == ProtocolRDMA
 		if c.Protocol != ProtocolTCP {
 			r.Problems = append(r.Problems, p)
 		}
