@@ -128,6 +128,23 @@ func (c *Catalog) DirVersion(ctx context.Context, dir InodeID) (uint64, error) {
 	return v, nil
 }
 
+// dirVersions is DirVersion of many, in their order.
+func (c *Catalog) dirVersions(ctx context.Context, dirs []InodeID) ([]uint64, error) {
+	keys := make([]Key, len(dirs))
+	for i, d := range dirs {
+		keys[i] = Key{Slot: dirSlot(d)}
+	}
+	recs, err := c.slots.Get(ctx, keys...)
+	if err != nil {
+		return nil, fmt.Errorf("read versions of directories: %w", err)
+	}
+	out := make([]uint64, len(recs))
+	for i, r := range recs {
+		out[i] = r.Version
+	}
+	return out, nil
+}
+
 // List calls fn with the entries of a directory, some thousands at a time, in
 // no order, and returns the directory's version that they were read at.
 // Entries that cannot be read are passed over with a line in the log. ErrGap:

@@ -146,7 +146,8 @@ func NewView(cfg ViewConfig) (*View, error) {
 }
 
 // Run watches over the store until ctx ends (nil): a store that went silent
-// while nobody asked is found out. A View works without it.
+// while nobody asked is found out, and a watch that went silent. A View works
+// without it.
 func (v *View) Run(ctx context.Context) error {
 	limit := idleOpen
 	if v.cfg.Consistency == ConsistencyWatch {
@@ -154,16 +155,20 @@ func (v *View) Run(ctx context.Context) error {
 	}
 	t := time.NewTicker(limit / 4)
 	defer t.Stop()
+	compare := time.NewTicker(compareEvery)
+	defer compare.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-v.ctx.Done():
 			return nil
+		case <-compare.C:
+			v.compareWatches(ctx)
 		case <-t.C:
-		}
-		if v.health.idle(limit) {
-			v.health.report(v.probe(ctx))
+			if v.health.idle(limit) {
+				v.health.report(v.probe(ctx))
+			}
 		}
 	}
 }

@@ -35,7 +35,8 @@ type dirCache struct {
 
 	// Guarded by View.mu.
 	elem *list.Element
-	size int // entries counted against the limit
+	size int  // entries counted against the limit
+	used bool // since its watch was last compared with the store
 
 	mu      sync.Mutex
 	state   dirState
@@ -49,6 +50,8 @@ type dirCache struct {
 	pending []DirEvent
 	own     map[string]word   // what this process did and the watch has not told yet
 	moving  map[string]uint64 // names under way to other directories, since which version
+	anew    func()            // ends the watch under way, so that another begins
+	behind  uint64            // a version that the store had come to then, and the watch had not; 0: none
 }
 
 // dirState says whether what the store says may be remembered.
@@ -78,6 +81,7 @@ func (v *View) dir(id InodeID) *dirCache {
 	} else {
 		v.lru.MoveToFront(d.elem)
 	}
+	d.used = true
 	return d
 }
 
@@ -88,6 +92,7 @@ func (v *View) known(id InodeID) *dirCache {
 	d := v.dirs[id]
 	if d != nil {
 		v.lru.MoveToFront(d.elem)
+		d.used = true
 	}
 	return d
 }
@@ -297,6 +302,9 @@ func (v *View) watch(d *dirCache, since uint64) {
 func (v *View) follow(d *dirCache, since uint64) error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
+	d.mu.Lock()
+	d.anew, d.behind = cancel, 0
+	d.mu.Unlock()
 	return v.cat.Watch(ctx, d.id, since, func(at uint64, events []DirEvent) {
 		if v.health.down() && errors.Is(v.cat.CheckStore(ctx), ErrOtherStore) {
 			cancel()

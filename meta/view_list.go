@@ -212,7 +212,8 @@ func (v *View) endLoad(d *dirCache, gen uint64, entries []Entry, at uint64, err 
 		}
 	}
 	all = l.all(d.version)
-	if d.state != dirReady || d.gen != gen {
+	// A watch that began after what was read tells nothing of what lies between.
+	if d.state != dirReady || d.gen != gen || at < d.since {
 		return all, false
 	}
 	if d.listing = l; l.size > v.cfg.MaxEntries {
