@@ -41,7 +41,9 @@ const (
 	// uploadAhead is how much time's worth of blocks is sent at once: few at
 	// once means that the first of them is soon where it can be handed on.
 	uploadAhead = 40 * time.Millisecond
-	slowSend    = 4 // times its fair share; it counts no more
+	// slowStart is how long the first sends may take before one more is begun: it
+	// may be the receivers that are slow.
+	slowStart = time.Second
 	// enoughLoad is how many links' worth of sends are begun: n that share a
 	// full link, begun one after the other, count as 1 + ln n. Chosen, with
 	// firstUploads and mostFlights, by simulating 7 to 31 receivers.
@@ -124,7 +126,7 @@ func (s *Uploads) Ask(r *Upload, now time.Time) error {
 		return &Busy{Retry: s.retry(s.rest(other, now)), Sending: true}
 	}
 	switch {
-	case len(s.waiting) == 0 && s.room(now) && !s.early(r):
+	case s.room(now) && !s.early(r) && !s.ready():
 		s.send(r, now)
 	case !r.Demand && len(s.waiting) < uploadQueue:
 		s.waiting = append(s.waiting, r)
@@ -143,8 +145,13 @@ func (s *Uploads) Ask(r *Upload, now time.Time) error {
 // early reports whether a request should wait although there is room: while nothing
 // is known of the link, one node is sent one block at a time. At the start of a
 // crowd the first block is then soon where it can be handed on, and the second
-// place goes to another node.
+// place goes to another node; the first one may be slow.
 func (s *Uploads) early(r *Upload) bool { return s.pace.best == 0 && s.to(r.From) > 0 }
+
+// ready reports whether any request waits for room alone.
+func (s *Uploads) ready() bool {
+	return slices.ContainsFunc(s.waiting, func(w *Upload) bool { return !s.early(w) })
+}
 
 // Waiting reports whether any request waits for its turn.
 func (s *Uploads) Waiting() bool { return len(s.waiting) > 0 }
@@ -170,6 +177,9 @@ func (s *Uploads) Done(r *Upload, now time.Time) (next []*Upload) {
 func (s *Uploads) Next(now time.Time) (next []*Upload) {
 	for len(s.waiting) > 0 && s.room(now) {
 		i := slices.IndexFunc(s.waiting, func(w *Upload) bool { return s.to(w.From) == 0 })
+		if i < 0 && s.early(s.waiting[0]) {
+			break
+		}
 		i = max(i, 0)
 		w := s.waiting[i]
 		s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -226,7 +236,7 @@ func (s *Uploads) measure(took time.Duration, now time.Time) {
 // others to listen to sends more.
 func (s *Uploads) room(now time.Time) bool {
 	if s.pace.best == 0 {
-		return len(s.sending) < firstUploads
+		return len(s.sending) < firstUploads+s.stuck(now)
 	}
 	load := 0.0
 	for _, u := range s.sending {
@@ -235,10 +245,19 @@ func (s *Uploads) room(now time.Time) bool {
 	return load < enoughLoad+float64(uploadAhead)/float64(s.pace.best) && len(s.sending) < mostUploads
 }
 
+// stuck returns how many sends more than the usual are begun while nothing is
+// known of the link, since the first ones take so long.
+func (s *Uploads) stuck(now time.Time) int {
+	if len(s.sending) == 0 {
+		return 0
+	}
+	return min(int(now.Sub(s.sending[0].started)/slowStart), usualUploads)
+}
+
 // slow reports whether a send has taken far longer than its share of this
 // node's link would: the other end holds it back.
 func (s *Uploads) slow(u *Upload, now time.Time) bool {
-	return s.pace.best > 0 && now.Sub(u.started) >= slowSend*s.fair()
+	return s.pace.best > 0 && now.Sub(u.started) >= s.fair()
 }
 
 // fair returns how long a send may take before it counts as held back.

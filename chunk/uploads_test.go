@@ -53,7 +53,7 @@ func TestAFewAreServedAFewWaitTheRestGoElsewhere(t *testing.T) {
 
 	d, err := l.ask(100, 100, true, true)
 	require.NoError(t, err, "demand has room of its own")
-	l.now = l.now.Add(time.Second)
+	l.now = l.now.Add(100 * time.Millisecond)
 	require.Equal(t, []*Upload{d}, l.u.Done(sending[0], l.now), "and goes first")
 	require.Equal(t, []*Upload{waiting[0]}, l.u.Done(sending[1], l.now))
 	require.Empty(t, l.u.Done(waiting[1], l.now), "whoever waits may leave")
@@ -207,6 +207,11 @@ func TestSendsAdmitInTurn(t *testing.T) {
 		ends[0], _ = func() (func(), error) {
 			return s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: 10, From: NodeID{9}})
 		}()
+		for i := range usualUploads { // one more for each second that the first take
+			done, err := s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: 20 + i, From: NodeID{byte(20 + i)}})
+			require.NoError(t, err)
+			ends = append(ends, done)
+		}
 		_, err := s.Admit(t.Context(), Upload{Object: ObjectID{1}, Block: 11, From: NodeID{10}})
 		require.ErrorIs(t, err, ErrBusy, "nobody waits for ever")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -214,7 +219,7 @@ func TestSendsAdmitInTurn(t *testing.T) {
 		_, err = s.Admit(ctx, Upload{Object: ObjectID{1}, Block: 12, From: NodeID{10}})
 		require.ErrorIs(t, err, context.Canceled)
 		blocks, next := s.Sent(ObjectID{1}, 0)
-		require.Equal(t, []int{0, 1, 9, 10, 11, 12}, blocks)
+		require.Equal(t, []int{0, 1, 9, 10, 20, 21, 22, 23, 11, 12}, blocks)
 		blocks, _ = s.Sent(ObjectID{1}, next)
 		require.Empty(t, blocks)
 		unfollow()
@@ -228,18 +233,24 @@ func TestSendsAdmitInTurn(t *testing.T) {
 }
 
 // TestTheFirstBlockGoesAlone: while nothing is known of the link, the second place
-// is another node's.
+// is another node's, and more are begun as time passes: the first may be slow.
 func TestTheFirstBlockGoesAlone(t *testing.T) {
 	t.Parallel()
-	var s Uploads
-	now := time.Unix(1e9, 0)
-	a, b := NewNodeID(), NewNodeID()
-	first, second, other := &Upload{Block: 0, From: a}, &Upload{Block: 1, From: a}, &Upload{Block: 2, From: b}
-	require.NoError(t, s.Ask(first, now))
-	require.True(t, first.Sending())
-	require.NoError(t, s.Ask(second, now))
-	require.False(t, second.Sending())
-	require.NoError(t, s.Ask(other, now))
-	require.Equal(t, []*Upload{other}, s.Next(now), "the other node is sent nothing yet")
-	require.Equal(t, []*Upload{second}, s.Done(first, now.Add(time.Second)))
+	l := newLine(t)
+	ask := func(from byte, block int, sent bool) *Upload {
+		r, err := l.ask(from, block, false, true)
+		require.NoError(t, err)
+		require.Equal(t, sent, r.Sending(), "block %d to %d", block, from)
+		return r
+	}
+	first := ask(1, 0, true)
+	second := ask(1, 1, false)
+	ask(2, 2, true)
+	ask(3, 3, false)
+	require.Empty(t, l.u.Next(l.now))
+	l.now = l.now.Add(slowStart)
+	next := l.u.Next(l.now)
+	require.Len(t, next, 1)
+	require.Equal(t, NodeID{3}, next[0].From, "not the slow one's second")
+	require.Equal(t, []*Upload{second}, l.u.Done(first, l.now))
 }
