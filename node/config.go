@@ -71,8 +71,11 @@ type Config struct {
 	// sent to and received from all nodes together; 0: no limit.
 	UploadLimit   int64
 	DownloadLimit int64
-	ReadOnly      bool
-	XAttr         bool // offer extended attributes
+	// Protocol is what blocks are moved by: auto, rdma or tcp.
+	Protocol string
+	RDMA     RDMAConfig
+	ReadOnly bool
+	XAttr    bool // offer extended attributes
 	// RestoreStore: an empty store is the one of this node's cluster, which
 	// lost its records, and what this node knows is to be brought back.
 	RestoreStore bool
@@ -98,6 +101,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	set(&c.Listen, DefaultListen)
+	set(&c.Protocol, ProtocolAuto)
 	set(&c.MetaListen, DefaultMetaListen)
 	set(&c.Consistency, DefaultConsistency)
 	set(&c.Prefetch, DefaultPrefetch)
@@ -167,6 +171,14 @@ func (c Config) Validate() error {
 		if e.got != "" && e.got != e.one && e.got != e.two {
 			return fmt.Errorf("%s %q: want %s or %s", e.flag, e.got, e.one, e.two)
 		}
+	}
+	switch c.Protocol {
+	case "", ProtocolAuto, ProtocolRDMA, ProtocolTCP:
+	default:
+		return fmt.Errorf("--protocol %q: want %s, %s or %s", c.Protocol, ProtocolAuto, ProtocolRDMA, ProtocolTCP)
+	}
+	if err := c.RDMA.validate(); err != nil {
+		return err
 	}
 	if c.MetaTimeout != 0 && c.MetaTimeout < MinMetaTimeout {
 		return fmt.Errorf("--meta-timeout %s: want at least %s", c.MetaTimeout, MinMetaTimeout)

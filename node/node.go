@@ -32,24 +32,28 @@ type Node struct {
 	auth        rdma.Authorizer
 	incarnation uint64
 
-	storage  *storage
-	catalog  *meta.Catalog
-	view     *meta.View
-	cache    *cache.Cache
-	engine   *chunk.Engine
-	traffic  rdma.Counters
-	trace    trace
-	siblings *siblings
-	peers    *peers
-	registry *registry
-	restorer *restorer
-	member   atomic.Pointer[meta.Membership] // once this node has joined
-	binder   *binder
-	facts    *facts
-	source   *sources
-	mount    *fs.FS
-	mounted  atomic.Pointer[fs.FS] // the same, for parts that started before it
-	staging  atomic.Pointer[staging.Area]
+	storage *storage
+	catalog *meta.Catalog
+	view    *meta.View
+	cache   *cache.Cache
+	engine  *chunk.Engine
+	traffic rdma.Counters // over TCP
+	rdma    *rdmaSide     // nil: all goes over TCP
+	noRDMA  string        // why
+	trace   trace
+	// rdmaTraffic counts what moved by RDMA.
+	rdmaTraffic rdma.Counters
+	siblings    *siblings
+	peers       *peers
+	registry    *registry
+	restorer    *restorer
+	member      atomic.Pointer[meta.Membership] // once this node has joined
+	binder      *binder
+	facts       *facts
+	source      *sources
+	mount       *fs.FS
+	mounted     atomic.Pointer[fs.FS] // the same, for parts that started before it
+	staging     atomic.Pointer[staging.Area]
 
 	leaving    leaving
 	interest   interest

@@ -90,7 +90,7 @@ func (n *Node) peerList(ctx context.Context, all bool) (*nodepb.PeersReply, erro
 		}
 		r.Note = fmt.Sprintf("the metadata store cannot be asked, this is how things were at %s: %v", at.Format(time.TimeOnly), err)
 	}
-	traffic, links := n.traffic.Peers(), n.links()
+	traffic, links := n.exchanged(), n.links()
 	for _, nd := range nodes {
 		t := traffic[nd.Node]
 		self := nd.Node == n.id

@@ -21,6 +21,7 @@ import (
 	"github.com/p2pfs/p2pfs/node/running"
 	"github.com/p2pfs/p2pfs/rdma"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
+	"github.com/p2pfs/p2pfs/rdma/verbs"
 )
 
 // Start makes a node, joins the cluster and mounts; the mount is usable when
@@ -148,6 +149,12 @@ func (n *Node) startServing(_, _ context.Context) error {
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
+	if err := n.startRDMA(); err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	if n.rdma != nil {
+		n.addrs[verbs.Protocol] = addr // where connections are agreed on
+	}
 	blocks := tcp.NewHandler(tcp.HandlerConfig{
 		Source: n.cache, Auth: n.auth, Counters: &n.traffic, Limit: tcp.NewLimiter(n.cfg.UploadLimit), Log: n.log,
 		Admit: n.admit,
@@ -156,7 +163,7 @@ func (n *Node) startServing(_, _ context.Context) error {
 	n.peers = newPeers(n.auth)
 	n.peers.self = peerInfo(chunk.Peer{Node: n.id, Incarnation: n.incarnation, Name: n.cfg.Name, Zone: n.cfg.Zone, Addrs: n.addrs})
 	n.onClose("connections to other nodes", plain(n.peers.Close))
-	srv := newServer(lis, blocks, rpc, n.log)
+	srv := newServer(lis, n.serveBlocks(blocks), rpc, n.log)
 	serving, stopServing := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- srv.Run(serving) }()
@@ -185,7 +192,7 @@ func (n *Node) startEngine(_, life context.Context) error {
 	n.siblings = newSiblings(n)
 	n.source = &sources{cache: n.cache, locate: n.registry.Locate, self: n.id}
 	n.engine = chunk.NewEngine(chunk.Config{
-		Self: n.id, Zone: n.cfg.Zone, Store: n.source, Transport: transport, Registry: n.registry, Scout: n.peers,
+		Self: n.id, Zone: n.cfg.Zone, Store: n.source, Transport: n.transport(transport), Registry: n.registry, Scout: n.peers,
 		Facts:      n.facts,
 		NoPrefetch: n.cfg.Prefetch == "off",
 		OnComplete: func(o chunk.Object) {

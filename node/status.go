@@ -51,9 +51,9 @@ func (n *Node) status() *nodepb.StatusReply {
 
 // counters are the figures that only grow, by name.
 func (n *Node) counters() map[string]uint64 {
-	ts, es, cs, ms := n.traffic.Stats(), n.engine.Stats(), n.cache.Stats(), n.mount.Stats()
+	ts, es, cs, ms := n.transferred(), n.engine.Stats(), n.cache.Stats(), n.mount.Stats()
 	ps := n.staging.Load().Stats()
-	return map[string]uint64{
+	out := map[string]uint64{
 		"received_bytes":     ts.ReceivedBytes,
 		"sent_bytes":         ts.SentBytes,
 		"fetch_requests":     ts.Requests,
@@ -76,6 +76,8 @@ func (n *Node) counters() map[string]uint64 {
 		"publish_failures":   ps.Failures,
 		"published_bytes":    ps.PublishedBytes,
 	}
+	n.rdmaCounters(out)
+	return out
 }
 
 // warnings are the things an administrator should know of.
@@ -94,6 +96,9 @@ func (n *Node) warnings() []string {
 	}
 	if vs := n.view.State(); vs.Err != nil {
 		out = append(out, fmt.Sprintf("metadata store %s: %v", n.storage.redacted, vs.Err))
+	}
+	if n.noRDMA != "" && len(n.cfg.RDMA.Devices) > 0 {
+		out = append(out, "blocks go over TCP: "+n.noRDMA)
 	}
 	if u := n.unpublished(); u != "" {
 		out = append(out, u)

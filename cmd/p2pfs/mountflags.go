@@ -27,8 +27,11 @@ var noEnvironment = map[string]bool{"daemon": true, "help": true, "json": true, 
 var ancestors = map[string]string{
 	"stream": "P2P_STREAM_ENABLED", "stream-key": "P2P_STREAM_KEY", "stream-maxlen": "P2P_STREAM_MAXLEN",
 	"stream-batch-size": "P2P_STREAM_BATCH_SIZE", "stream-block-ms": "P2P_STREAM_BLOCK_MS",
-	"key-ttl": "P2P_REDIS_KEY_TTL",
+	"key-ttl": "P2P_REDIS_KEY_TTL", "gid-index": "MC_GID_INDEX",
 }
+
+// anyGID leaves the choice to the node.
+const anyGID = -1
 
 // mountSettings is all that mount is told.
 type mountSettings struct {
@@ -38,6 +41,8 @@ type mountSettings struct {
 	upload, download     sizeFlag
 	freeSpace            spaceFlag
 	keyTTL               ttlFlag
+	rdmaMemory           sizeFlag
+	gidIndex             int
 	streamBlock          int
 	daemon               bool
 	logFormat, logLevel  string
@@ -68,6 +73,12 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.HTTP, "http", "", "`HOST:PORT` of the status page and /metrics (default none)")
 	f.StringVar(&c.Name, "name", "", "`NAME` of the node, for people (default: the host's name)")
 	f.StringVar(&c.Zone, "zone", "", "`ZONE` of the node: nodes of one zone are near each other")
+	f.StringVar(&c.Protocol, "protocol", node.ProtocolAuto, "how blocks are moved, `MODE`: auto, by RDMA where both nodes have it, else over TCP; rdma, the same but this node must have it; tcp")
+	f.StringArrayVar(&c.RDMA.Devices, "rdma-device", nil, "use this RDMA `DEVICE` or port of one, as in mlx5_0 or mlx5_0:1; may be given several times (default: all that work)")
+	f.Var(&s.rdmaMemory, "rdma-memory", "most memory that RDMA registers, at least 64MiB (default 1GiB)")
+	f.IntVar(&c.RDMA.Rails, "rails", 0, "RDMA connections to each other node, a `NUMBER` from 1 to 64 (default: one for each pair of ports)")
+	f.StringVar(&c.RDMA.Strategy, "rail-strategy", node.DefaultRailStrategy, "how a block finds its connection, `MODE`: random, round-robin or sticky-hash")
+	f.IntVar(&s.gidIndex, "gid-index", anyGID, "use the GID with this `INDEX` on every RDMA port (default: MC_GID_INDEX, else the best)")
 	f.Var(&s.upload, "upload-limit", "most bytes per second sent to other nodes together, at least 64KiB (default 0: no limit)")
 	f.Var(&s.download, "download-limit", "most bytes per second received from other nodes together, at least 64KiB (default 0: no limit)")
 	f.BoolVar(&c.RestoreStore, "restore-store", false, "the metadata store is empty because it lost its records: bring back what this node knows")
@@ -102,6 +113,9 @@ func (s *mountSettings) fromEnvironment(flags *pflag.FlagSet, lookup func(string
 		values := []string{value}
 		if f.Value.Type() == "stringArray" {
 			values = filepath.SplitList(value)
+		}
+		if f.Name == "rdma-device" { // which has colons of its own
+			values = strings.Split(value, ",")
 		}
 		for _, v := range values {
 			if err := flags.Set(f.Name, v); err != nil {
@@ -142,6 +156,10 @@ func (s *mountSettings) complete(args []string) error {
 	c.CacheSize, c.ChunkSize = s.cacheSize.bytes, s.chunkSize.bytes
 	c.KeyTTL = s.keyTTL.d
 	c.UploadLimit, c.DownloadLimit = s.upload.bytes, s.download.bytes
+	c.RDMA.Memory = s.rdmaMemory.bytes
+	if s.gidIndex != anyGID {
+		c.RDMA.GIDIndex = &s.gidIndex
+	}
 	switch {
 	case s.cacheSize.set && c.CacheSize == 0:
 		return usagef("--cache-size 0: the cache needs room; leave the flag out for no limit")

@@ -33,14 +33,18 @@ func TestMountSettings(t *testing.T) {
 		"--free-space", "7%", "--listen", "10.0.0.1:7070", "--advertise", "h:1", "--http", "127.0.0.1:0", "--name", "n", "--zone", "z",
 		"--read-only", "--chunk-size", "8MiB", "--consistency", "watch", "--prefetch", "off", "--passthrough", "off", "--insecure",
 		"--private-glob", "*.part", "--private-glob", "", "--meta-timeout", "2s", "--upload-limit", "1M", "--download-limit", "2MB", "--key-ttl", "7d",
+		"--protocol", "rdma", "--rdma-device", "mlx5_0:1", "--rdma-device", "mlx5_1", "--rdma-memory", "2GiB", "--rails", "4", "--rail-strategy", "random", "--gid-index", "3",
 		"-d", "--log-format", "json", "--log-level", "debug", "--meta-dir", "/m", "--meta-listen", "127.0.0.1:1")
 	require.NoError(t, err)
+	index := 3
 	want := node.Config{
 		MetaURL: "etcd://h:1/p", Mountpoint: "/mnt/models", CacheDirs: []string{"/c1", "/c2"}, CacheSize: 10 << 30,
 		Listen: "10.0.0.1:7070", Advertise: "h:1", HTTP: "127.0.0.1:0", Name: "n", Zone: "z", ReadOnly: true, ChunkSize: 8 << 20,
 		Consistency: "watch", Prefetch: "off", Passthrough: "off", Insecure: true, MetaDir: "/m", MetaListen: "127.0.0.1:1",
 	}
 	want.FreeSpace.Fraction = 0.07
+	want.Protocol = node.ProtocolRDMA
+	want.RDMA = node.RDMAConfig{Devices: []string{"mlx5_0:1", "mlx5_1"}, Memory: 2 << 30, Rails: 4, Strategy: "random", GIDIndex: &index}
 	want.UploadLimit, want.DownloadLimit = 1<<20, 2_000_000
 	want.KeyTTL = 7 * 24 * time.Hour
 	want.ProviderTTL = node.DefaultProviderTTL
@@ -67,6 +71,35 @@ func TestMountDefaults(t *testing.T) {
 	s, err = settings(nil, "/mnt/models", "--cache-dir", "/c")
 	require.NoError(t, err)
 	require.Empty(t, s.config.MetaDir, "the node's default: in the cache directory that was given")
+}
+
+func TestRDMASettings(t *testing.T) {
+	t.Parallel()
+	s, err := settings(nil, "/mnt/models")
+	require.NoError(t, err)
+	require.Equal(t, node.ProtocolAuto, s.config.Protocol)
+	require.Equal(t, node.RDMAConfig{Strategy: node.DefaultRailStrategy}, s.config.RDMA)
+	s, err = settings(map[string]string{"MC_GID_INDEX": "5", "P2PFS_RDMA_DEVICE": "mlx5_0:1,mlx5_1", "P2PFS_RAILS": "2"}, "/mnt/models")
+	require.NoError(t, err)
+	require.Equal(t, 5, *s.config.RDMA.GIDIndex)
+	require.Equal(t, []string{"mlx5_0:1", "mlx5_1"}, s.config.RDMA.Devices)
+	require.Equal(t, 2, s.config.RDMA.Rails)
+	s, err = settings(map[string]string{"MC_GID_INDEX": "5"}, "/mnt/models", "--gid-index", "3")
+	require.NoError(t, err)
+	require.Equal(t, 3, *s.config.RDMA.GIDIndex)
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--protocol", "ib"}, "want auto, rdma or tcp"},
+		{[]string{"--rdma-memory", "1MiB"}, "--rdma-memory"},
+		{[]string{"--rails", "65"}, "want 1 to 64"},
+		{[]string{"--rail-strategy", "best"}, "--rail-strategy"},
+		{[]string{"--gid-index", "-2"}, "--gid-index"},
+	} {
+		_, err := settings(nil, append([]string{"/mnt/models"}, c.args...)...)
+		require.ErrorContains(t, err, c.says)
+	}
 }
 
 func TestMountKey(t *testing.T) {
