@@ -49,6 +49,15 @@ func (c *Client) askRails(ctx context.Context, peer chunk.Peer, addr string) ([]
 
 // connect makes a link over a path.
 func (c *Client) connect(ctx context.Context, peer chunk.Peer, addr string, path devices.Path) (*link, error) {
+	l, err := c.join(ctx, peer, addr, path)
+	if err == nil {
+		l.start()
+	}
+	return l, err
+}
+
+// join agrees on a link that is not started yet.
+func (c *Client) join(ctx context.Context, peer chunk.Peer, addr string, path devices.Path) (*link, error) {
 	q, own, err := c.cfg.Host.newEnd(path.Local, path.LocalGID, c.cfg.Host.depth(path.Local))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errLink, err)
@@ -83,7 +92,6 @@ func (c *Client) connect(ctx context.Context, peer chunk.Peer, addr string, path
 		return nil, err
 	}
 	c.cfg.Log.Debug("RDMA connection with a provider", "peer", describePeer(peer), "path", describePath(path))
-	l.start()
 	return l, nil
 }
 

@@ -16,6 +16,9 @@ import (
 // errLeaseOver: the bytes came too late to be believed.
 var errLeaseOver = errors.New("the lease ran out before its blocks were read")
 
+// ErrFull: the peer has registered all it may, and all of it is in use.
+var ErrFull = errors.New("the peer has no room for another registration just now")
+
 // ErrMemory: the peer cannot register the blocks.
 var ErrMemory = errors.New("the peer cannot register the blocks for RDMA")
 
@@ -43,7 +46,7 @@ func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 // Elsewhere says of an error of Fetch whether it is one of RDMA itself, so that
 // another transport may bring the blocks.
 func Elsewhere(err error) bool {
-	return pausing(err) || errors.Is(err, ErrPaused) || errors.Is(err, chunk.ErrStalled)
+	return pausing(err) || errors.Is(err, ErrPaused) || errors.Is(err, ErrFull)
 }
 
 func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {
@@ -237,6 +240,8 @@ func errorOf(v verdict) error {
 		kind = chunk.ErrRefused
 	case codeMemory:
 		kind = ErrMemory
+	case codeFull:
+		kind = ErrFull
 	case codeOver:
 		kind = errLeaseOver
 	case codeClosed:

@@ -67,7 +67,7 @@ func (l *served) refuse(id uint32, err error) {
 	switch v.code {
 	case codeBusy:
 		level = slog.LevelDebug - 1
-	case codeNotHeld, codeClosed:
+	case codeNotHeld, codeClosed, codeFull:
 		level = slog.LevelDebug
 		l.h.cfg.Counters.ServeFailed()
 	default:
@@ -93,7 +93,9 @@ func verdictOf(id uint32, err error) verdict {
 		v.code = codeChanged
 	case errors.Is(err, chunk.ErrDamaged):
 		v.code = codeDamaged
-	case errors.Is(err, errRegister), errors.Is(err, errBudget):
+	case errors.Is(err, errBudget):
+		v.code, v.text = codeFull, "all that may be registered is in use"
+	case errors.Is(err, errRegister):
 		v.code, v.text = codeMemory, "the block cannot be registered"
 	case errors.Is(err, chunk.ErrClosed), errors.Is(err, context.Canceled):
 		v.code = codeClosed

@@ -87,6 +87,7 @@ const (
 	codeClosed
 	codeOver   // the lease had ended
 	codeMemory // the blocks cannot be registered: ask over TCP
+	codeFull   // they cannot be just now
 	codes
 )
 
