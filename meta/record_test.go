@@ -295,7 +295,7 @@ func FuzzOthers(f *testing.F) {
 				require.NoError(t, err)
 			}
 		}
-		_, _, err = unmarshalDir(5, b, 1)
+		_, _, err = UnmarshalDir(5, b)
 		errs = append(errs, err)
 		_, err = unmarshalNode(chunk.NodeID{1}, b)
 		errs = append(errs, err)
