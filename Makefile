@@ -30,7 +30,7 @@ test-rdma: ## RDMA on real verbs, in a virtual machine with soft-RoCE devices (t
 	@tools/setup.sh test-rdma
 	tools/test.sh rdma
 
-oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7 STORE=redis, or REPLAY=FILE
+oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7 STORE=etcd|etcd3|redis|sentinel|cluster, or REPLAY=FILE
 	@tools/setup.sh test
 	P2PFS_ORACLE_STEPS='$(STEPS)' P2PFS_ORACLE_SEED='$(or $(SEED),$(shell date +%s))' P2PFS_ORACLE_REPLAY='$(abspath $(REPLAY))' P2PFS_ORACLE_WITHOUT='$(WITHOUT)' P2PFS_ORACLE_STORE='$(STORE)' tools/test.sh oracle
 

@@ -55,10 +55,10 @@ func newOracleRun(t *testing.T, store string) *oracleRun {
 		byID: map[string]oracle.Node{}, sources: map[string]string{}, model: oracle.NewModel(),
 		counts: map[oracle.Kind]int{}, took: map[oracle.Kind]time.Duration{}, fails: map[oracle.Kind]int{},
 	}
-	r.store = &netStore{t: t, host: r.lab.stored, kind: store, dir: filepath.Join(r.c.dir, store)}
+	r.store = newNetStore(t, r.lab.stored, store, filepath.Join(r.c.dir, store))
 	r.c.url = r.store.url()
 	r.store.start()
-	t.Cleanup(r.store.stop)
+	t.Cleanup(r.store.kill)
 	for i, h := range r.lab.nodes {
 		self := oracle.Node(i)
 		n := &oracleNode{node: r.c.node(self.String(), "--listen="+r.lab.peerIP(i)+":7000"), self: self, host: h}
@@ -184,11 +184,7 @@ func (r *oracleRun) perform(s oracle.Step) oracle.Result {
 	case oracle.StoreStop:
 		r.store.stop()
 	case oracle.StoreRestart, oracle.StoreStart, oracle.StoreWipe:
-		r.store.stop()
-		if s.Do == oracle.StoreWipe {
-			require.NoError(r.t, os.RemoveAll(r.store.dir))
-		}
-		r.store.start()
+		r.bringBack(s.Do)
 		for _, n := range r.nodes {
 			if r.model.Up.Has(n.self) && r.model.Store.Has(n.self) {
 				r.settled(n)
@@ -200,6 +196,21 @@ func (r *oracleRun) perform(s oracle.Step) oracle.Result {
 		return n.agent.ask(agentRequest{Step: &s}).wait().Result
 	}
 	return oracle.Done
+}
+
+// bringBack brings the store back, or takes it away and brings it back.
+func (r *oracleRun) bringBack(how oracle.Kind) {
+	r.t.Helper()
+	switch how {
+	case oracle.StoreRestart:
+		r.store.restart()
+	case oracle.StoreWipe:
+		r.store.stop()
+		require.NoError(r.t, os.RemoveAll(r.store.dir))
+		fallthrough
+	default:
+		r.store.start()
+	}
 }
 
 func (r *oracleRun) commanded(res result) oracle.Result {
@@ -311,8 +322,8 @@ func (r *oracleRun) report(seed uint64, err error) {
 	for _, s := range r.steps {
 		lines = append(lines, s.String())
 	}
-	file := filepath.Join("..", "build", fmt.Sprintf("oracle-%d.steps", seed))
-	where := "run them again with: make oracle REPLAY=" + strings.TrimPrefix(file, "../")
+	file := filepath.Join("..", "build", fmt.Sprintf("oracle-%s-%d.steps", r.store.kind, seed))
+	where := "run them again with: make oracle STORE=" + r.store.kind + " REPLAY=" + strings.TrimPrefix(file, "../")
 	if werr := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); werr != nil {
 		where = werr.Error()
 	}

@@ -24,12 +24,16 @@ var oracleKinds = []oracle.Kind{
 	oracle.Kill, oracle.CutStore, oracle.CutPeers, oracle.StoreStop, oracle.StoreRestart, oracle.StoreWipe,
 }
 
+// loseEvery is after how many steps a store of several processes loses one that
+// leads, beside what the steps do to it.
+const loseEvery = 60
+
 // enough is from how many steps on each kind must have occurred.
 const enough = 1000
 
 // What four nodes show, whatever happens to them, is what SEMANTICS.md allows.
 // P2PFS_ORACLE_STEPS, _SEED, _WITHOUT (kinds, by commas) and _REPLAY (a file of
-// steps) say which steps, _STORE (etcd or redis) on what.
+// steps) say which steps, _STORE (one of storeKinds) on what.
 // R1 R3 W1 W2 W4 W5 W6 W7 W10 W12 N1 N2 N3 N4 N5 N6 N7 A1 A3 K1 K2 K3 K4 K5 O1 O2 O3 O4 C1 C2
 func TestOracle(t *testing.T) {
 	t.Parallel()
@@ -40,6 +44,18 @@ func TestOracle(t *testing.T) {
 func TestOracleOnRedis(t *testing.T) {
 	t.Parallel()
 	oracleOn(t, "redis", oracleStepsOnRedis)
+}
+
+// A few steps on the stores of several processes, where a restart of the store is
+// the loss of one that leads.
+func TestOracleOnMany(t *testing.T) {
+	t.Parallel()
+	for _, store := range []string{"etcd3", "sentinel", "cluster"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			oracleOn(t, store, oracleStepsOnMany)
+		})
+	}
 }
 
 func oracleOn(t *testing.T, store string, steps uint64) {
@@ -66,7 +82,12 @@ func (r *oracleRun) random(t *testing.T, seed uint64, steps int) {
 	began := time.Now()
 	g := oracle.NewGenerator(seed, r.model, kinds, steps, oracleBlock, oracleChunk)
 	most := 1
-	for range steps {
+	for i := range steps {
+		if i%loseEvery == loseEvery-1 && len(r.store.members) > 1 && r.model.Lives {
+			if err := r.do(oracle.Step{Do: oracle.StoreRestart}); err != nil {
+				r.report(seed, err)
+			}
+		}
 		if err := r.do(g.Next()); err != nil {
 			r.report(seed, err)
 		}

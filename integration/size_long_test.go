@@ -10,6 +10,7 @@ const (
 	oracleSteps   = 2000
 
 	oracleStepsOnRedis = 2000
+	oracleStepsOnMany  = 1000
 )
 
 // oracleSeeds are those of the runs of random steps, one after the other.

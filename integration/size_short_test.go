@@ -10,6 +10,7 @@ const (
 	oracleSteps   = 2000
 
 	oracleStepsOnRedis = 500
+	oracleStepsOnMany  = 150
 )
 
 // oracleSeeds are those of the runs of random steps.
