@@ -35,14 +35,14 @@ long)
 	;;
 rdma)
 	rc=0
-	guest="$PWD/tools/guest --mem 3072 --timeout 1200 --"
+	guest="$PWD/tools/guest --mem 3072 --timeout 2700 --"
 	say 'a guest with RDMA devices'
 	tools/guest -- ibv_devinfo -l
 	say 'RDMA transport'
-	"${gotest[@]}" --each -exec "$guest" -tags rdma -count=1 -timeout 15m ./rdma/verbs/... || rc=$?
+	"${gotest[@]}" --each -exec "$guest" -tags rdma -count=1 -timeout 40m ./rdma/verbs/... || rc=$?
 	say 'real processes on real verbs'
 	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs
-	integration -exec "$guest" -tags rdma -timeout 15m -run '^TestRDMA' || rc=$?
+	integration -exec "$guest" -tags rdma -timeout 40m -run '^TestRDMA' || rc=$?
 	exit $rc
 	;;
 oracle)
