@@ -79,7 +79,7 @@ func TestRDMALinkCut(t *testing.T) {
 	t.Cleanup(func() {
 		must(t, "tc", "qdisc", "del", "dev", "p0", "root")
 		must(t, "ip", "link", "set", "p1", "up")
-		must(t, "ip", "route", "replace", rdmaA, "dev", "p1", "src", rdmaB, "table", "102") // lost with the link
+		must(t, "ip", "route", "replace", rdmaA, "dev", "p1", "src", rdmaB, "table", "101") // lost with the link
 	})
 	read := launch(t, exec.Command("sh", "-c", `sha256sum <"$1"`, "sh", b.path("model")))
 	eventually(t, 60*time.Second, "some bytes by RDMA", func() bool { return b.status().Counters["rdma_received_bytes"] >= 8<<20 })

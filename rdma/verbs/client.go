@@ -18,7 +18,7 @@ import (
 // Defaults of a ClientConfig.
 const (
 	DefaultDialTimeout  = 2 * time.Second
-	DefaultStallTimeout = 5 * time.Second
+	DefaultStallTimeout = 8 * time.Second // longer than a provider lets a reader wait for its turn
 	DefaultIdleTimeout  = 5 * time.Minute
 )
 

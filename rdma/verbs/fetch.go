@@ -128,10 +128,7 @@ func (c *Client) fetchOver(ctx context.Context, k *link, l *lease) error {
 	id := c.lastID.Add(1)
 	m, err := k.call(ctx, id, ask{id: id, refs: refs})
 	if err != nil {
-		if errors.Is(err, chunk.ErrStalled) {
-			k.fail(err)
-		}
-		return err
+		return err // a grant that comes yet is given back unused
 	}
 	g, ok := m.(grant)
 	if !ok {

@@ -97,6 +97,9 @@ func (s system) Hostile(t testing.TB, fault rdmatest.Fault, cfg rdmatest.ServeCo
 }
 
 func (s system) Client(t testing.TB, cfg rdmatest.ClientConfig) rdmatest.Client {
+	if cfg.Memory == 0 {
+		cfg.Memory = 16 << 20 // registering much takes long in a guest
+	}
 	return s.client(t, cfg, verbs.ClientConfig{})
 }
 

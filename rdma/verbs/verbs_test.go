@@ -32,7 +32,7 @@ func newBed(t *testing.T, s system, hc verbs.HandlerConfig, cc verbs.ClientConfi
 	b := bed{source: rdmatest.NewSource(t)}
 	b.node = s.serve(t, rdmatest.ServeConfig{Credentials: creds, Source: b.source}, hc)
 	creds.Self = chunk.NewNodeID()
-	b.client = s.client(t, rdmatest.ClientConfig{Credentials: creds, Memory: 64 << 20, Stall: 10 * time.Second}, cc)
+	b.client = s.client(t, rdmatest.ClientConfig{Credentials: creds, Memory: 8 << 20, Stall: 10 * time.Second}, cc)
 	return b
 }
 
@@ -158,7 +158,7 @@ func TestLinkCut(t *testing.T) {
 	link("down")
 	t.Cleanup(func() {
 		link("up")
-		ip("route", "replace", "10.77.0.1", "dev", "p1", "src", "10.77.0.2", "table", "102") // lost with the link
+		ip("route", "replace", "10.77.0.1", "dev", "p1", "src", "10.77.0.2", "table", "101") // lost with the link
 	})
 	start := time.Now()
 	err := b.fetch(t, o, 0)
