@@ -23,6 +23,10 @@ type Names interface {
 	// Confirm is Lookup by a linearizable read: it sees every change that
 	// ended before the call. While the store is down it returns what is known.
 	Confirm(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
+	// LookupBy and ConfirmBy also return, as moved, what Standing says of a way, if
+	// they ask the store: by the same read.
+	LookupBy(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (e meta.Entry, moved, err error)
+	ConfirmBy(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (e meta.Entry, moved, err error)
 	// Standing reports, by a linearizable read, whether the directories of a way
 	// still are where it says: meta.ErrStale if one is not.
 	Standing(ctx context.Context, way meta.Way) error

@@ -73,6 +73,16 @@ func (n *fakeNames) Confirm(_ context.Context, dir meta.InodeID, name string) (m
 	return n.here(e, err)
 }
 
+func (n *fakeNames) LookupBy(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (meta.Entry, error, error) {
+	e, err := n.Lookup(ctx, dir, name)
+	return e, n.Standing(ctx, way), err
+}
+
+func (n *fakeNames) ConfirmBy(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (meta.Entry, error, error) {
+	e, err := n.Confirm(ctx, dir, name)
+	return e, n.Standing(ctx, way), err
+}
+
 func (n *fakeNames) Standing(_ context.Context, way meta.Way) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

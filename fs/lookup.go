@@ -29,9 +29,12 @@ func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string,
 	c := f.newCall(cancel, header, defaultNamesTimeout)
 	defer c.end()
 	changes, came := f.table.seen(parent), time.Now()
-	e, confirmed, err := f.find(c, parent.id, name)
+	way := f.confirmedWay(parent.id)
+	e, confirmed, moved, err := f.find(c, way, parent.id, name)
 	if errors.Is(err, meta.ErrNotFound) {
-		err = f.absent(c, parent.id, header.Pid, came, err)
+		if moved = f.standing(way, moved, header.Pid, came); moved != nil {
+			err = moved
+		}
 	}
 	if err != nil {
 		f.complain(c, "look up", name, err)
@@ -68,26 +71,26 @@ func (f *FS) lookupDots(dir *inode, name string, out *fuse.EntryOut) fuse.Status
 }
 
 // find returns the entry of a name. If the store was asked, because the name is
-// in doubt, confirmed is when.
-func (f *FS) find(c *call, dir meta.InodeID, name string) (e meta.Entry, confirmed time.Time, err error) {
+// in doubt, confirmed is when. moved is what the store says of the way, if asked.
+func (f *FS) find(c *call, way meta.Way, dir meta.InodeID, name string) (e meta.Entry, confirmed time.Time, moved, err error) {
 	now := time.Now()
 	f.table.mu.Lock()
 	doubted := f.table.doubted(dir, name, now)
 	f.table.mu.Unlock()
 	if doubted {
 		confirmed = now
-		e, err = f.cfg.Names.Confirm(c, dir, name)
+		e, moved, err = f.cfg.Names.ConfirmBy(c, way, dir, name)
 	} else {
-		e, err = f.cfg.Names.Lookup(c, dir, name)
+		e, moved, err = f.cfg.Names.LookupBy(c, way, dir, name)
 	}
 	if err != nil {
-		return e, confirmed, err
+		return e, confirmed, moved, err
 	}
 	if e.Inode == meta.RootDir || typeBits(e.Kind) == 0 {
-		return e, confirmed, fmt.Errorf("%w: entry %q has inode %d", meta.ErrFormat, name, e.Inode)
+		return e, confirmed, moved, fmt.Errorf("%w: entry %q has inode %d", meta.ErrFormat, name, e.Inode)
 	}
 	e.Name = name
-	return e, confirmed, nil
+	return e, confirmed, moved, nil
 }
 
 // fillEntry answers with an inode. Unless it is current, the kernel is told

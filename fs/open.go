@@ -96,14 +96,14 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32, want intent) fus
 		return fuse.OK
 	}
 	dir, known := f.table.where(n)
-	standing := make(chan error, 1)
-	if dir == meta.RootDir || f.table.isWritten(n) {
-		standing <- nil
-	} else {
-		go func() { standing <- f.standing(ctx, dir, tid, came) }()
+	var way meta.Way
+	if !f.table.isWritten(n) {
+		way = f.confirmedWay(dir)
 	}
-	e, err := f.cfg.Names.Confirm(ctx, dir, known.Name)
-	moved := <-standing
+	e, moved, err := f.cfg.Names.ConfirmBy(ctx, way, dir, known.Name)
+	if err == nil || errors.Is(err, meta.ErrNotFound) {
+		moved = f.standing(way, moved, tid, came)
+	}
 	switch {
 	case errors.Is(err, meta.ErrNotFound), err == nil && !f.table.still(n, &e):
 		f.table.mistrust(n, tid, want, came)

@@ -33,33 +33,40 @@ func (t *table) way(dir meta.InodeID) meta.Way {
 	return w
 }
 
-// standing reports whether the kernel came to a directory by names that still
-// stand for what they did, on behalf of a request of thread tid that came at a
-// time. meta.ErrStale: the thread has not been told yet, and is to be: the kernel
-// walks again, and each name is confirmed. One that was told did not come by
-// names: it works in a directory that was moved.
-func (f *FS) standing(ctx context.Context, dir meta.InodeID, tid uint32, came time.Time) error {
+// confirmedWay returns the way to a directory that is to be confirmed with a name in
+// it; none if nothing is.
+func (f *FS) confirmedWay(dir meta.InodeID) meta.Way {
 	if f.cfg.Consistency != ConsistencyOpen {
 		return nil
 	}
-	way := f.table.way(dir)
-	if len(way) == 0 {
-		return nil
-	}
-	err := f.cfg.Names.Standing(ctx, way)
+	return f.table.way(dir)
+}
+
+// standing returns whether the kernel came to a directory by names that still stand
+// for what they did, on behalf of a request of thread tid that came at a time; moved
+// is what the store says of the way. meta.ErrStale: the thread has not been told yet,
+// and is to be: the kernel walks again, and each name is confirmed. One that was told
+// did not come by names: it works in a directory that was moved.
+func (f *FS) standing(way meta.Way, moved error, tid uint32, came time.Time) error {
 	switch {
-	case err == nil:
+	case len(way) == 0:
+		return nil
+	case moved == nil:
 		f.table.stood(way, tid)
-	case errors.Is(err, meta.ErrStale) && f.table.mistrustWay(way, tid, came):
+	case errors.Is(moved, meta.ErrStale) && f.table.mistrustWay(way, tid, came):
 		return nil
 	}
-	return err
+	return moved
 }
 
 // absent returns what a request learns of a name that was not found in a
 // directory: err, or why that says nothing.
 func (f *FS) absent(ctx context.Context, dir meta.InodeID, tid uint32, came time.Time, err error) error {
-	if moved := f.standing(ctx, dir, tid, came); moved != nil {
+	way := f.confirmedWay(dir)
+	if len(way) == 0 {
+		return err
+	}
+	if moved := f.standing(way, f.cfg.Names.Standing(ctx, way), tid, came); moved != nil {
 		return moved
 	}
 	return err

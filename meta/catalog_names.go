@@ -43,22 +43,31 @@ func (c *Catalog) Lookup(ctx context.Context, dir InodeID, name string) (Entry, 
 // of the answer. The version is right when the error is ErrNotFound, too. A
 // move or a removal that it finds half done it finishes first.
 func (c *Catalog) LookupAt(ctx context.Context, dir InodeID, name string) (Entry, uint64, error) {
+	e, at, _, err := c.lookupBy(ctx, nil, dir, name)
+	return e, at, err
+}
+
+// lookupBy is LookupAt that reads the directories on a way at the same time: moved
+// is what standing says of it. It says nothing when err is neither nil nor
+// ErrNotFound.
+func (c *Catalog) lookupBy(ctx context.Context, way Way, dir InodeID, name string) (e Entry, at uint64, moved, err error) {
 	if err := CheckName(name); err != nil {
-		return Entry{}, 0, err
+		return Entry{}, 0, nil, err
 	}
 	slot := dirSlot(dir)
+	keys := append([]Key{{slot, ""}, {slot, name}}, way.keys()...)
 	for {
-		recs, err := c.slots.Get(ctx, Key{slot, ""}, Key{slot, name})
+		recs, err := c.slots.Get(ctx, keys...)
 		if err != nil {
-			return Entry{}, 0, fmt.Errorf("look up %q: %w", name, err)
+			return Entry{}, 0, nil, fmt.Errorf("look up %q: %w", name, err)
 		}
-		at := recs[0].Version
+		at, moved = recs[0].Version, c.standing(way, recs[2:])
 		if recs[1].Value == nil {
-			return Entry{}, at, fmt.Errorf("look up %q: %w", name, ErrNotFound)
+			return Entry{}, at, moved, fmt.Errorf("look up %q: %w", name, ErrNotFound)
 		}
 		e, again, err := c.found(ctx, dir, recs[1])
 		if !again {
-			return e, at, err
+			return e, at, moved, err
 		}
 	}
 }

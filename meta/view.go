@@ -81,7 +81,7 @@ type View struct {
 	health *health
 	names  *nameCache
 
-	reads    *flights[Key, Entry]
+	reads    *flights[question, answer]
 	versions *flights[InodeID, uint64]
 	loads    *flights[InodeID, []Entry]
 	ways     *flights[string, struct{}]
@@ -134,7 +134,7 @@ func NewView(cfg ViewConfig) (*View, error) {
 		dirs: make(map[InodeID]*dirCache), lru: list.New(),
 	}
 	v.ctx, v.stop = context.WithCancel(context.Background())
-	v.reads = newFlights[Key, Entry](v.spawn)
+	v.reads = newFlights[question, answer](v.spawn)
 	v.versions = newFlights[InodeID, uint64](v.spawn)
 	v.loads = newFlights[InodeID, []Entry](v.spawn)
 	v.ways = newFlights[string, struct{}](v.spawn)
@@ -212,17 +212,22 @@ func (v *View) probe(ctx context.Context) error {
 // ErrNotFound: there is none, said by the store. ErrUnavailable: not known
 // here, and the store cannot be asked.
 func (v *View) Lookup(ctx context.Context, dir InodeID, name string) (Entry, error) {
+	a, err := v.lookup(ctx, nil, dir, name)
+	return a.entry, err
+}
+
+func (v *View) lookup(ctx context.Context, way Way, dir InodeID, name string) (answer, error) {
 	e, know := v.recall(dir, name)
 	switch {
 	case know == present:
 		if v.health.down() {
 			v.health.stale.Add(1)
 		}
-		return e, nil
+		return answer{entry: e}, nil
 	case know == absent && v.cfg.Consistency == ConsistencyWatch && !v.health.down():
-		return Entry{}, fmt.Errorf("look up %q: %w", name, ErrNotFound)
+		return answer{}, fmt.Errorf("look up %q: %w", name, ErrNotFound)
 	}
-	return v.Confirm(ctx, dir, name)
+	return v.confirm(ctx, way, dir, name)
 }
 
 // Confirm is Lookup that always asks the store, by a read that begins after
@@ -230,41 +235,60 @@ func (v *View) Lookup(ctx context.Context, dir InodeID, name string) (Entry, err
 // for a running read of the same name share the next one. While the store is
 // down it answers from memory, as Lookup.
 func (v *View) Confirm(ctx context.Context, dir InodeID, name string) (Entry, error) {
+	a, err := v.confirm(ctx, nil, dir, name)
+	return a.entry, err
+}
+
+// question is what one read of the store is about: a name, and the way to it.
+type question struct {
+	Key
+	way string // Way.key
+}
+
+// answer is what it found.
+type answer struct {
+	entry Entry
+	moved error // of the way: see ConfirmBy
+}
+
+func (v *View) confirm(ctx context.Context, way Way, dir InodeID, name string) (answer, error) {
 	if err := CheckName(name); err != nil {
-		return Entry{}, err
+		return answer{}, err
 	}
 	if v.health.down() {
 		if e, ok := v.remember(dir, name); ok {
-			return e, nil
+			return answer{entry: e}, nil
 		}
 		if err := v.health.await(ctx); err != nil {
-			return Entry{}, fmt.Errorf("look up %q: %w", name, err)
+			return answer{}, fmt.Errorf("look up %q: %w", name, err)
 		}
 	}
-	e, err := v.reads.do(ctx, Key{dirSlot(dir), name}, func() (Entry, error) { return v.read(dir, name) })
+	q := question{Key{dirSlot(dir), name}, way.key()}
+	a, err := v.reads.do(ctx, q, func() (answer, error) { return v.read(way, dir, name) })
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) {
 		if e, ok := v.remember(dir, name); ok {
-			return e, nil
+			return answer{entry: e}, nil
 		}
 	}
-	return e, err
+	return a, err
 }
 
 // read asks the store for one name and remembers what it says.
-func (v *View) read(dir InodeID, name string) (Entry, error) {
+func (v *View) read(way Way, dir InodeID, name string) (answer, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 	defer cancel()
 	d := v.known(dir)
 	told := d.told()
-	e, at, err := v.cat.LookupAt(ctx, dir, name)
+	e, at, moved, err := v.cat.lookupBy(ctx, way, dir, name)
 	if err == nil || errors.Is(err, ErrNotFound) {
 		other := v.doubt(ctx, told, at)
 		if other == nil && v.contradicts(dir, name, e, err) {
 			other = v.recheck(ctx)
 		}
 		if other != nil {
-			return Entry{}, fmt.Errorf("look up %q: %w", name, other)
+			return answer{}, fmt.Errorf("look up %q: %w", name, other)
 		}
+		moved = v.sure(ctx, moved)
 	}
 	v.health.report(err)
 	switch {
@@ -275,7 +299,7 @@ func (v *View) read(dir InodeID, name string) (Entry, error) {
 		v.checkHistory(d, told, at)
 		v.learn(dir, name, nil, at)
 	}
-	return e, err
+	return answer{e, moved}, err
 }
 
 // remember answers for a store that is out of reach.

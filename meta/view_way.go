@@ -48,18 +48,42 @@ func (v *View) Standing(ctx context.Context, way Way) error {
 func (v *View) standing(way Way) error {
 	ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 	defer cancel()
-	fallen, err := v.cat.fallen(ctx, way)
-	if err == nil && fallen != "" { // in another store it says nothing
-		err = v.recheck(ctx)
+	recs, err := v.cat.slots.Get(ctx, way.keys()...)
+	if err == nil {
+		err = v.sure(ctx, v.cat.standing(way, recs))
 	}
-	v.health.report(err)
-	switch {
-	case err != nil:
-		return fmt.Errorf("confirm the way to a directory: %w", err)
-	case fallen != "":
-		return fmt.Errorf("directory %q is not what it was: %w", fallen, ErrStale)
+	if err != nil {
+		err = fmt.Errorf("confirm the way to a directory: %w", err)
 	}
-	return nil
+	if !errors.Is(err, ErrStale) {
+		v.health.report(err)
+	}
+	return err
+}
+
+// sure returns what was found of a way, or why it says nothing: it is another
+// store that answered.
+func (v *View) sure(ctx context.Context, moved error) error {
+	if errors.Is(moved, ErrStale) {
+		if other := v.recheck(ctx); other != nil {
+			return other
+		}
+	}
+	return moved
+}
+
+// ConfirmBy is Confirm and Standing by one read: moved is what Standing says of the
+// way. It says nothing when err is neither nil nor ErrNotFound, or the entry is what
+// was known before an outage.
+func (v *View) ConfirmBy(ctx context.Context, way Way, dir InodeID, name string) (e Entry, moved, err error) {
+	a, err := v.confirm(ctx, way, dir, name)
+	return a.entry, a.moved, err
+}
+
+// LookupBy is Lookup that says what ConfirmBy does of a way, if it asks the store.
+func (v *View) LookupBy(ctx context.Context, way Way, dir InodeID, name string) (e Entry, moved, err error) {
+	a, err := v.lookup(ctx, way, dir, name)
+	return a.entry, a.moved, err
 }
 
 // Alive asks the store whether a directory exists, whatever its name is now.
@@ -78,25 +102,27 @@ func (v *View) Alive(ctx context.Context, dir InodeID) (bool, error) {
 	return err == nil, err
 }
 
-// fallen returns the name of a directory of a way that does not stand there any
-// more; empty: all do. One that is being moved stands until it is gone.
-func (c *Catalog) fallen(ctx context.Context, way Way) (string, error) {
-	keys := make([]Key, len(way))
-	for i, s := range way {
+// keys returns the names that a way consists of.
+func (w Way) keys() []Key {
+	keys := make([]Key, len(w))
+	for i, s := range w {
 		keys[i] = Key{dirSlot(s.Dir), s.Name}
 	}
-	recs, err := c.slots.Get(ctx, keys...)
-	if err != nil {
-		return "", err
-	}
+	return keys
+}
+
+// standing returns nil if all directories of a way stand where it says, and else
+// ErrStale; recs are the records of its names. One that is being moved stands until
+// it is gone.
+func (c *Catalog) standing(way Way, recs []Record) error {
 	for i, s := range way {
 		id, err := c.dirIn(recs[i])
 		if err != nil {
-			return "", err
+			return err
 		}
 		if id != s.Inode {
-			return s.Name, nil
+			return fmt.Errorf("directory %q is not what it was: %w", s.Name, ErrStale)
 		}
 	}
-	return "", nil
+	return nil
 }

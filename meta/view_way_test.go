@@ -1,6 +1,7 @@
 package meta_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -37,19 +38,41 @@ func TestViewStanding(t *testing.T) { // R1 N1 R3
 	r.faults.Up()
 	require.Eventually(t, func() bool { return r.view.Standing(t.Context(), way) == nil }, soon, tick)
 
+	// ConfirmBy and LookupBy find the same of a way, by one read.
+	standing := func(name string, there bool) error {
+		reads := r.faults.Calls("Get")
+		err := r.view.Standing(t.Context(), way)
+		e, moved, found := r.view.ConfirmBy(t.Context(), way, b, name)
+		require.Equal(t, errors.Is(err, meta.ErrStale), errors.Is(moved, meta.ErrStale))
+		require.Equal(t, there, found == nil, "%v", found)
+		require.Equal(t, there, e.Name == name)
+		if err == nil {
+			require.Equal(t, reads+2, r.faults.Calls("Get"), "what the way said was not asked for apart")
+		}
+		_, moved, _ = r.view.LookupBy(t.Context(), way, b, "nothing")
+		require.Equal(t, errors.Is(err, meta.ErrStale), errors.Is(moved, meta.ErrStale))
+		return err
+	}
+	require.NoError(t, standing("f", false))
+	_, err = r.other.Link(t.Context(), b, meta.Entry{Name: "f", Kind: meta.KindFile, Inode: meta.NewInodeID(), Mode: 0o644})
+	require.NoError(t, err)
+	require.NoError(t, standing("f", true))
+
 	mkdir(meta.RootDir, "next")
 	rename(meta.Place{Dir: meta.RootDir, Name: "a"}, meta.Place{Dir: meta.RootDir, Name: "was"})
-	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale, "it is gone")
+	require.ErrorIs(t, standing("f", true), meta.ErrStale, "it is gone")
 	rename(meta.Place{Dir: meta.RootDir, Name: "next"}, meta.Place{Dir: meta.RootDir, Name: "a"})
-	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale, "it is another")
+	require.ErrorIs(t, standing("f", true), meta.ErrStale, "it is another")
 	way[0].Name = "was"
-	require.NoError(t, r.view.Standing(t.Context(), way))
+	require.NoError(t, standing("f", true))
 	rename(meta.Place{Dir: a, Name: "b"}, meta.Place{Dir: meta.RootDir, Name: "b"})
-	require.ErrorIs(t, r.view.Standing(t.Context(), way), meta.ErrStale)
+	require.ErrorIs(t, standing("f", true), meta.ErrStale)
 
 	alive, err := r.view.Alive(t.Context(), b)
 	require.NoError(t, err)
 	require.True(t, alive)
+	_, _, err = r.other.Unlink(t.Context(), b, "f", 0)
+	require.NoError(t, err)
 	_, err = r.other.Rmdir(t.Context(), meta.RootDir, "b")
 	require.NoError(t, err)
 	alive, err = r.view.Alive(t.Context(), b)

@@ -31,7 +31,7 @@ func (v *View) did(dir InodeID, w word, name string) {
 	if !v.spawn(func() {
 		defer close(done)
 		if !v.keep(dir, w, name) {
-			_, _ = v.read(dir, name)
+			_, _ = v.read(nil, dir, name)
 		}
 	}) {
 		return

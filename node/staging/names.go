@@ -98,7 +98,7 @@ func (a *Area) shownAt(ctx context.Context, at meta.Place) (*file, error) {
 	case !f.never(), disputes == 0:
 		return f, nil
 	}
-	e, err := overlay{a}.find(ctx, at, a.cfg.View.Lookup)
+	e, err := overlay{a}.Lookup(ctx, at.Dir, at.Name)
 	if err != nil || e.Inode != f.id {
 		return nil, err
 	}

@@ -22,12 +22,29 @@ func (a *Area) Names() fs.Names { return overlay{a} }
 
 // Lookup implements fs.Names.
 func (o overlay) Lookup(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
-	return o.find(ctx, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.Lookup)
+	e, _, err := o.LookupBy(ctx, nil, dir, name)
+	return e, err
 }
 
 // Confirm implements fs.Names. That a name is only here needs no asking.
 func (o overlay) Confirm(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error) {
-	return o.find(ctx, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.Confirm)
+	e, _, err := o.ConfirmBy(ctx, nil, dir, name)
+	return e, err
+}
+
+// LookupBy implements fs.Names.
+func (o overlay) LookupBy(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (e meta.Entry, moved, err error) {
+	e, _, moved, err = o.find(ctx, way, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.LookupBy)
+	return e, moved, err
+}
+
+// ConfirmBy implements fs.Names.
+func (o overlay) ConfirmBy(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (e meta.Entry, moved, err error) {
+	e, asked, moved, err := o.find(ctx, way, meta.Place{Dir: dir, Name: name}, o.a.cfg.View.ConfirmBy)
+	if !asked && len(way) > 0 {
+		moved = o.Standing(ctx, way)
+	}
+	return e, moved, err
 }
 
 // Standing implements fs.Names. Directories are never only here.
@@ -40,24 +57,26 @@ func (o overlay) Alive(ctx context.Context, dir meta.InodeID) (bool, error) {
 	return o.a.cfg.View.Alive(ctx, dir)
 }
 
-type lookup func(ctx context.Context, dir meta.InodeID, name string) (meta.Entry, error)
+type lookup func(ctx context.Context, way meta.Way, dir meta.InodeID, name string) (e meta.Entry, moved, err error)
 
-func (o overlay) find(ctx context.Context, at meta.Place, ask lookup) (meta.Entry, error) {
+// find returns what a name stands for, and what was learned of the way to it.
+// asked: the View was.
+func (o overlay) find(ctx context.Context, way meta.Way, at meta.Place, ask lookup) (e meta.Entry, asked bool, moved, err error) {
 	f, disputes := o.a.named(at)
 	never := f != nil && f.never()
 	if never && disputes == 0 {
-		return f.shown(at.Name), nil
+		return f.shown(at.Name), false, nil, nil
 	}
-	e, err := ask(ctx, at.Dir, at.Name)
+	e, moved, err = ask(ctx, way, at.Dir, at.Name)
 	switch {
 	case !never:
-		return o.live(e), err
+		return o.live(e), true, moved, err
 	case err == nil && !o.a.mine(f, e):
-		return o.live(e), nil // another node's, published meanwhile
+		return o.live(e), true, moved, nil // another node's, published meanwhile
 	case err == nil, errors.Is(err, meta.ErrNotFound):
 		o.a.settle(f, disputes)
 	}
-	return f.shown(at.Name), nil
+	return f.shown(at.Name), true, moved, nil
 }
 
 // named returns the file that has a name here, and how many changes that the
