@@ -70,3 +70,15 @@ func TestLost(t *testing.T) {
 	srv := metatest.StartRedis(t)
 	metatest.RunLost(t, srv, func(t *testing.T, prefix string) meta.Slots { return open(t, srv.URL(prefix), redis.Options{}) })
 }
+
+func TestLostSentinel(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartSentinel(t)
+	metatest.RunLost(t, srv, func(t *testing.T, prefix string) meta.Slots { return open(t, srv.URL(prefix), redis.Options{}) })
+}
+
+func TestLostCluster(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartRedisCluster(t)
+	metatest.RunLost(t, srv, func(t *testing.T, prefix string) meta.Slots { return open(t, srv.URL(prefix), redis.Options{}) })
+}
