@@ -2,8 +2,11 @@ package fs
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Who is killed in the middle of writing does not close: the kernel does, in
@@ -133,12 +136,29 @@ func killedProcess(tgid uint32) bool {
 // closes descriptors, and whoever reads its stat waits until it has, which would
 // be for us. It has memory, unlike who is ending.
 func killedIn(process, thread string) bool {
-	memory, err := os.ReadFile(process + "statm")
+	memory, err := readProc(process + "statm")
 	if err != nil || !bytes.HasPrefix(memory, []byte("0 ")) {
 		return false
 	}
 	stat, err := os.ReadFile(thread + "stat")
 	return err == nil && parseKilled(stat)
+}
+
+// readProc reads a file of one short line: os.ReadFile asks the poller for each file,
+// which costs more than the rest, and every close of a written file comes here.
+func readProc(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	line := make([]byte, 256)
+	for {
+		n, err := unix.Read(fd, line)
+		if !errors.Is(err, unix.EINTR) {
+			return line[:max(n, 0)], err
+		}
+	}
 }
 
 // Fields of /proc/<pid>/stat, counted from the one after the name, and what is
