@@ -12,7 +12,11 @@ const maxCopies = 3
 
 // mostFlights is how many blocks of an object are asked for unasked at once in a
 // crowd: who asks for more gets a trickle of each, and takes the turns of others.
-const mostFlights = 6
+// Where blocks come so fast that asking takes longer, a few more are.
+const (
+	mostFlights  = 5
+	extraFlights = 3
+)
 
 // maxScan bounds how many blocks one look for the rest considers.
 const maxScan = 256
@@ -58,10 +62,15 @@ func (b *board) look() {
 	b.perPeer = max(1, 6/max(n, 1))
 }
 
-// sated reports whether as much is under way as is ever asked for unasked in a
-// crowd.
-func (b *board) sated() bool {
-	return b.crowded && b.whole && len(b.flights) >= mostFlights
+// sated reports whether as much is under way as is asked for unasked in a crowd.
+func (b *board) sated() bool { return b.crowded && b.whole && b.enough() }
+
+func (b *board) enough() bool {
+	most := mostFlights
+	if d := b.took.median(); d > 0 {
+		most += min(int(uploadAhead/d), extraFlights)
+	}
+	return len(b.flights) >= most
 }
 
 // planLate asks other peers for blocks that take too long.
@@ -177,7 +186,7 @@ func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
 // planSpread asks each peer for the rarest of what it has: sources first while
 // they have blocks that nobody was sent, then the one that will be done soonest.
 func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
-	for !b.crowded || len(b.flights) < mostFlights {
+	for !b.crowded || !b.enough() {
 		p := b.freest(now)
 		if p == nil {
 			b.starved = true

@@ -47,7 +47,7 @@ const (
 	// enoughLoad is how many links' worth of sends are begun: n that share a
 	// full link, begun one after the other, count as 1 + ln n. Chosen, with
 	// firstUploads and mostFlights, by simulating 7 to 31 receivers.
-	enoughLoad = 2.0
+	enoughLoad = 2.15
 	minRetry   = 5 * time.Millisecond
 	firstRetry = 50 * time.Millisecond // before anything is known of the link
 	maxRetry   = 2 * time.Second
