@@ -14,6 +14,9 @@ import (
 // watchPause is how long a watch that broke waits before the next try.
 const watchPause = 200 * time.Millisecond
 
+// watchGrace is how long the end of a watch waits for its beginning.
+const watchGrace = 500 * time.Millisecond
+
 // Watch implements meta.Slots.
 func (s *Store) Watch(ctx context.Context, slot meta.Slot, since uint64, on func([]meta.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -65,11 +68,17 @@ func (w *watch) run(ctx context.Context) error {
 	// A watch of its own context ends with it. Without a leader the server
 	// must say so, not go on in silence. Progress notes move the revision
 	// to resume from past what was compacted meanwhile.
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	wctx, cancel := outlast(clientv3.WithRequireLeader(ctx), watchGrace)
 	defer cancel()
-	ch := cl.Watch(ctx, w.s.fields(w.slot), clientv3.WithPrefix(), clientv3.WithRev(w.from),
+	ch := cl.Watch(wctx, w.s.fields(w.slot), clientv3.WithPrefix(), clientv3.WithRev(w.from),
 		clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
 	for r := range ch {
+		if r.Created { // from now on it may be given up
+			defer context.AfterFunc(ctx, cancel)()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if w.compacted = r.CompactRevision; w.compacted > 0 {
 			return errors.New("the store forgot its history")
 		}
@@ -87,6 +96,26 @@ func (w *watch) run(ctx context.Context) error {
 		}
 	}
 	return errors.New("watch ended")
+}
+
+// outlast returns a context that ends by cancel, or a while after ctx. A watch
+// that is given up before the server has told of its beginning is not given up
+// at the server: the client forgets it.
+func outlast(ctx context.Context, while time.Duration) (context.Context, func()) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(while)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			end()
+		case <-longer.Done():
+		}
+	})
+	return longer, func() {
+		stop()
+		end()
+	}
 }
 
 func (w *watch) tell(events []*clientv3.Event) {
