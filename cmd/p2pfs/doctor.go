@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/p2pfs/p2pfs/node"
 	"github.com/p2pfs/p2pfs/node/doctor"
 )
 
@@ -19,7 +20,7 @@ type doctorFlags struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	f := doctorFlags{memory: sizeFlag{bytes: doctor.DefaultMemory}, gidIndex: -1}
+	f := doctorFlags{memory: sizeFlag{bytes: node.DefaultRDMAMemory}, gidIndex: -1}
 	c := &cobra.Command{
 		Use:   "doctor [--protocol auto|rdma|tcp] [--rdma-device DEVICE]... [--cache-dir DIR]...",
 		Short: "Look at this machine and say what is wrong with it, and what to do",

@@ -16,10 +16,6 @@ const (
 	ProtocolTCP  = "tcp"
 )
 
-// DefaultMemory is how many bytes RDMA is taken to register if nothing else is
-// said.
-const DefaultMemory = 1 << 30
-
 // BuiltWithRDMA says whether this program can do RDMA.
 const BuiltWithRDMA = ib.Built
 

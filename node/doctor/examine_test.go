@@ -99,7 +99,7 @@ func TestExamine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{Protocol: "auto", Want: any, Memory: DefaultMemory, CacheDirs: []string{"/c"}, Machine: healthy(t, c.files)}
+			cfg := Config{Protocol: "auto", Want: any, Memory: 1 << 30, CacheDirs: []string{"/c"}, Machine: healthy(t, c.files)}
 			if c.change != nil {
 				c.change(&cfg)
 			}
