@@ -163,6 +163,15 @@ func (r *renaming) clear(ctx context.Context) error {
 		return nil
 	}
 	marked, mv, err := r.c.markRemoval(ctx, r.to, r.dst, r.over.Inode)
+	if errors.Is(err, ErrNotEmpty) { // it is no error of this rename if there was nothing to rename by then
+		now, gerr := r.c.slots.Get(ctx, Key{r.src.Slot, r.src.Field})
+		if gerr == nil && now[0].Version != r.src.Version {
+			gerr = ErrConflict
+		}
+		if gerr != nil {
+			err = gerr
+		}
+	}
 	if err != nil {
 		return err
 	}
