@@ -232,30 +232,28 @@ func (h *Handler) upgrade(w http.ResponseWriter, r *http.Request, claim rdma.Cla
 	if !ok {
 		return fmt.Errorf("no rail %.64q with address %d here", r.Header.Get(headerRail), index)
 	}
+	l := &served{h: h, from: from, dev: h.cfg.Host.devs[rail.Device], leases: make(map[uint64]*lent)}
+	if l.incarnation, err = strconv.ParseUint(claim.Incarnation, 10, 64); err != nil {
+		return fmt.Errorf("%w: incarnation", errWire)
+	}
+	if err := h.enter(l); err != nil {
+		return err
+	}
+	defer h.leave(l) // until then the device stays open
 	q, own, err := h.cfg.Host.newEnd(rail, gid, 1)
 	if err != nil {
 		return err
 	}
+	l.queue = q
 	if err := h.cfg.Host.join(q, rail, gid, own, other); err != nil {
 		q.Close()
 		return fmt.Errorf("connect with %s: %w", other.device, err)
 	}
-	l := &served{h: h, from: from, queue: q, dev: h.cfg.Host.devs[rail.Device], leases: make(map[uint64]*lent)}
-	if l.incarnation, err = strconv.ParseUint(claim.Incarnation, 10, 64); err != nil {
-		q.Close()
-		return fmt.Errorf("%w: incarnation", errWire)
-	}
-	if err := h.enter(l); err != nil {
-		q.Close()
-		return err
-	}
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		h.leave(l)
 		q.Close()
 		return fmt.Errorf("take over the connection: %w", err)
 	}
-	defer h.leave(l)
 	_ = conn.SetDeadline(time.Time{}) // fails when closed, as what follows will
 	l.control = newControl(conn, rw.Reader, sendStall, &h.sent)
 	h.cfg.Log.Debug("RDMA connection with a reader", "peer", from.Short(), "own", own.device, "peer_device", other.device)

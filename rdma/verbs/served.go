@@ -18,8 +18,8 @@ type served struct {
 	h           *Handler
 	from        chunk.NodeID
 	incarnation uint64 // own
-	queue       *ib.Queue
 	dev         *hostDevice
+	queue       *ib.Queue // made once the Handler knows of the link, as is control
 	control     *control
 
 	broken sync.Once // by fail
