@@ -13,17 +13,20 @@ import (
 
 var errBudget = errors.New("the memory that may be registered is all in use")
 
-// budget is a cache of registrations that pins no more than a number of bytes.
+// budget is a cache of registrations that pins no more than a number of bytes,
+// and holds no more than a number of registrations.
 // Those in use stay; of the others, the one used longest ago goes first. It
 // calls make and close with no lock held. Safe for concurrent use.
 type budget[K comparable, R any] struct {
 	most  int64 // bytes
+	many  int   // registrations
 	close func(R)
 	now   func() time.Time
 
 	mu     sync.Mutex
 	shut   bool
 	bytes  int64
+	count  int // those that are open, or being made or closed
 	made   uint64
 	byKey  map[K]*registered[K, R]
 	idle   list.List // of *registered without users, the one used longest ago first
@@ -33,7 +36,8 @@ type budget[K comparable, R any] struct {
 // registered is one entry. Whoever got it calls done exactly once.
 type registered[K comparable, R any] struct {
 	key   K
-	size  int64         // guarded by budget.mu
+	size  int64         // guarded by budget.mu; what it counts for
+	count int           // guarded by budget.mu; 1, or 0 once its room is another's
 	ready chan struct{} // closed once R or err is set
 	R     R
 	err   error
@@ -45,12 +49,12 @@ type registered[K comparable, R any] struct {
 	place *list.Element // in idle
 }
 
-func newBudget[K comparable, R any](most int64, closeOne func(R), now func() time.Time) *budget[K, R] {
-	return &budget[K, R]{most: most, close: closeOne, now: now, byKey: make(map[K]*registered[K, R])}
+func newBudget[K comparable, R any](most int64, many int, closeOne func(R), now func() time.Time) *budget[K, R] {
+	return &budget[K, R]{most: most, many: many, close: closeOne, now: now, byKey: make(map[K]*registered[K, R])}
 }
 
 // get returns the registration of a key, made by one of those who ask for it
-// while the others wait. size is what it will pin, in bytes.
+// while the others wait. size is what it counts for, in bytes.
 func (b *budget[K, R]) get(ctx context.Context, key K, size int64, make func() (R, error)) (*registered[K, R], error) {
 	r, mine, evicted, err := b.enter(key, size)
 	for _, x := range evicted {
@@ -97,22 +101,27 @@ func (b *budget[K, R]) enter(key K, size int64) (r *registered[K, R], mine bool,
 	if size > b.most {
 		return nil, false, nil, fmt.Errorf("%w: %d bytes wanted of %d", errBudget, size, b.most)
 	}
-	for b.bytes+size > b.most && b.idle.Len() > 0 {
+	for !b.fits(size) && b.idle.Len() > 0 {
 		x := b.idle.Front().Value.(*registered[K, R])
 		b.remove(x)
 		b.bytes -= x.size // the room is ours: it is closed before anything is made in it
-		x.size = 0
+		b.count -= x.count
+		x.size, x.count = 0, 0
 		evicted = append(evicted, x)
 	}
-	if b.bytes+size > b.most {
-		return nil, false, evicted, fmt.Errorf("%w: %d bytes wanted, %d of %d used", errBudget, size, b.bytes, b.most)
+	if !b.fits(size) {
+		return nil, false, evicted, fmt.Errorf("%w: %d bytes wanted, %d of %d used, in %d registrations of %d", errBudget, size, b.bytes, b.most, b.count, b.many)
 	}
-	r = &registered[K, R]{key: key, size: size, ready: make(chan struct{}), users: 1}
+	r = &registered[K, R]{key: key, size: size, count: 1, ready: make(chan struct{}), users: 1}
 	b.byKey[key] = r
 	b.bytes += size
+	b.count++
 	b.ending.Add(1)
 	return r, true, evicted, nil
 }
+
+// fits says whether there is room for one more. Called with mu held.
+func (b *budget[K, R]) fits(size int64) bool { return b.bytes+size <= b.most && b.count < b.many }
 
 func (b *budget[K, R]) use(r *registered[K, R]) {
 	r.users++
@@ -162,13 +171,14 @@ func (b *budget[K, R]) remove(r *registered[K, R]) {
 }
 
 // end closes what nobody uses and nobody can find any more. Unless it made
-// room for another, its bytes count until then.
+// room for another, it counts until then.
 func (b *budget[K, R]) end(r *registered[K, R]) {
 	if r.err == nil {
 		b.close(r.R)
 	}
 	b.mu.Lock()
 	b.bytes -= r.size
+	b.count -= r.count
 	b.mu.Unlock()
 	b.ending.Done()
 }
@@ -218,7 +228,7 @@ func (b *budget[K, R]) stop() {
 	b.ending.Wait()
 }
 
-// stats returns the registrations made so far, and the bytes pinned now.
+// stats returns the registrations made so far, and the bytes that count now.
 func (b *budget[K, R]) stats() (made uint64, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -56,7 +56,7 @@ func (l *ledger) keys() []string {
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	l, c := newLedger(t), newClock()
-	b := newBudget[string](100, l.close, c.now)
+	b := newBudget[string](100, 100, l.close, c.now)
 	get := func(key string, size int64) *registered[string, int] {
 		r, err := b.get(t.Context(), key, size, l.make(key))
 		require.NoError(t, err)
@@ -91,11 +91,54 @@ func TestBudget(t *testing.T) {
 	require.ErrorIs(t, err, chunk.ErrClosed)
 }
 
+// TestBudgetOfMany: there are no more registrations than may be, however small.
+func TestBudgetOfMany(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	b := newBudget[string](1<<30, 2, l.close, time.Now)
+	get := func(key string) (*registered[string, int], error) { return b.get(t.Context(), key, 1, l.make(key)) }
+	x, err := get("x")
+	require.NoError(t, err)
+	y, err := get("y")
+	require.NoError(t, err)
+	_, err = get("z")
+	require.ErrorIs(t, err, errBudget, "both are in use")
+
+	b.done(x)
+	z, err := get("z")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"y", "z"}, l.keys(), "x made room")
+	_, err = get("x")
+	require.ErrorIs(t, err, errBudget)
+
+	b.drop(y)
+	_, err = get("x")
+	require.ErrorIs(t, err, errBudget, "one that was dropped counts until its last user is gone")
+	b.done(y)
+	x, err = get("x")
+	require.NoError(t, err)
+	b.done(x)
+	b.done(z)
+	b.stop()
+	require.Empty(t, l.keys())
+}
+
+func TestWhatRegistrationsCountFor(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, 64<<10, charge(chunk.Span{Len: 1}))
+	require.EqualValues(t, 64<<10, charge(chunk.Span{Off: 4096, Len: 64 << 10}))
+	require.EqualValues(t, 64<<10+1, charge(chunk.Span{Len: 64<<10 + 1}))
+	require.Equal(t, maxRegions, mostRegions())
+	require.Equal(t, maxRegions, mostRegions(0, 1<<20), "it does not say, or has more than enough")
+	require.Equal(t, 500, mostRegions(1<<20, 1000))
+	require.Equal(t, 1, mostRegions(1))
+}
+
 // TestBudgetDrop: what was dropped is made anew, and closed with its last user.
 func TestBudgetDrop(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
-	b := newBudget[string](100, l.close, time.Now)
+	b := newBudget[string](100, 100, l.close, time.Now)
 	one, err := b.get(t.Context(), "a", 40, l.make("a"))
 	require.NoError(t, err)
 	b.drop(one)
@@ -116,7 +159,7 @@ func TestBudgetDrop(t *testing.T) {
 func TestBudgetFailureIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
-	b := newBudget[string](100, l.close, time.Now)
+	b := newBudget[string](100, 100, l.close, time.Now)
 	want := errors.New("cannot allocate memory")
 	_, err := b.get(t.Context(), "a", 100, func() (int, error) { return 0, want })
 	require.ErrorIs(t, err, want)
@@ -130,7 +173,7 @@ func TestBudgetFailureIsNotKept(t *testing.T) {
 func TestBudgetWaitEnds(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
-	b := newBudget[string](100, l.close, time.Now)
+	b := newBudget[string](100, 100, l.close, time.Now)
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -159,7 +202,7 @@ func TestBudgetWaitEnds(t *testing.T) {
 func TestBudgetConcurrent(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
-	b := newBudget[int](64, l.close, time.Now)
+	b := newBudget[int](64, 100, l.close, time.Now)
 	var wg sync.WaitGroup
 	var failed atomic.Int64
 	for i := range 8 {

@@ -51,7 +51,8 @@ type HandlerConfig struct {
 	// Admit is asked before a block of more than 64 KiB is lent, and may wait;
 	// done is called when the lease has ended.
 	Admit func(ctx context.Context, from chunk.NodeID, ref chunk.BlockRef) (done func(), err error)
-	// Registered bounds the bytes of files that are registered at a time.
+	// Registered bounds the bytes of files that are registered at a time; what
+	// is smaller than 64 KiB counts for as much.
 	Registered int64
 	// TTL is how long a lease lasts, Idle how long an unused registration.
 	TTL, Idle time.Duration
@@ -112,7 +113,7 @@ type ServeStats struct {
 	Leases          uint64 `json:"leases"`          // given so far
 	Expired         uint64 `json:"expired"`         // of those, ran out
 	Registrations   uint64 `json:"registrations"`   // made so far
-	RegisteredBytes int64  `json:"registeredBytes"` // now
+	RegisteredBytes int64  `json:"registeredBytes"` // now, as HandlerConfig.Registered counts
 }
 
 // NewHandler returns the serving side. The caller closes it.
@@ -122,7 +123,7 @@ func NewHandler(cfg HandlerConfig) (*Handler, error) {
 		return nil, errors.New("RDMA handler without a host, an authorizer or a source")
 	}
 	h := &Handler{cfg: cfg, links: make(map[*served]struct{})}
-	h.regions = newBudget[regionKey](cfg.Registered, h.closeRegion, time.Now)
+	h.regions = newBudget[regionKey](cfg.Registered, cfg.Host.mostRegions(), h.closeRegion, time.Now)
 	h.life, h.end = context.WithCancel(context.Background())
 	h.sweeper = time.AfterFunc(cfg.Idle, h.sweep)
 	return h, nil

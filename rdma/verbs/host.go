@@ -98,6 +98,15 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
+// mostRegions bounds the registrations of files.
+func (h *Host) mostRegions() int {
+	var limits []int
+	for _, d := range h.devs {
+		limits = append(limits, d.limits.Registrations)
+	}
+	return mostRegions(limits...)
+}
+
 // rail returns the own port that a name stands for, and its address with an
 // index.
 func (h *Host) rail(name string, gid int) (devices.Rail, devices.GID, bool) {

@@ -49,7 +49,7 @@ func (l *served) lendOne(ctx context.Context, ref chunk.BlockRef, x *lent) (plac
 		return place{}, err
 	}
 	key := regionKey{device: l.dev.Name(), object: ref.Object, span: span}
-	r, err := l.h.regions.get(ctx, key, span.Len, func() (region, error) { return newRegion(l.dev, b.File, span) })
+	r, err := l.h.regions.get(ctx, key, charge(span), func() (region, error) { return newRegion(l.dev, b.File, span) })
 	if err != nil {
 		return place{}, err
 	}

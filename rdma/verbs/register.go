@@ -30,6 +30,31 @@ type region struct {
 	memory *ib.Memory
 }
 
+const (
+	// minCharge is what a registration counts for at least, in bytes: small
+	// files would else use up a device's registrations and a process's
+	// mappings long before they are many bytes.
+	minCharge = 64 << 10
+	// maxRegions bounds the registrations of files: each is a mapping, of which
+	// a process may have 65,530 (vm.max_map_count), other parts of it included.
+	maxRegions = 16 << 10
+)
+
+// charge is what a part of a file counts for against what may be registered.
+func charge(s chunk.Span) int64 { return max(s.Len, minCharge) }
+
+// mostRegions bounds the registrations of files by what the weakest device can
+// hold; 0 in limits: it does not say.
+func mostRegions(limits ...int) int {
+	n := maxRegions
+	for _, l := range limits {
+		if l > 0 {
+			n = min(n, max(l/2, 1))
+		}
+	}
+	return n
+}
+
 func newRegion(d *hostDevice, f *os.File, s chunk.Span) (region, error) {
 	p, err := mapFile(f, s)
 	if err != nil {
