@@ -215,7 +215,7 @@ func (l *link) reap() {
 }
 
 func (l *link) ended(d ib.Done) {
-	<-l.room
+	l.leaveRoom()
 	var err error
 	if d.Status != 0 {
 		err = fmt.Errorf("%w: %w", errLink, &ib.StatusError{Status: d.Status, Text: l.queue.StatusText(d.Status)})

@@ -73,7 +73,7 @@ func (l *link) post(ctx context.Context, t *transfer, reads []ib.Read) error {
 			t.left -= n - taken
 			l.mu.Unlock()
 			for range n - taken {
-				<-l.room
+				l.leaveRoom()
 			}
 			err = fmt.Errorf("%w: %w", errLink, err)
 			l.fail(err)
@@ -91,6 +91,14 @@ func (l *link) enterRoom() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// leaveRoom never waits: were READs miscounted, it would for ever.
+func (l *link) leaveRoom() {
+	select {
+	case <-l.room:
+	default:
 	}
 }
 

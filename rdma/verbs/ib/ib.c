@@ -231,7 +231,8 @@ int ib_queue_read(struct ib_queue *q, const struct ib_read *reads, int n, int *p
 		bad = NULL;
 		int rc = ibv_post_send(q->qp, wr, &bad);
 		if (rc) {
-			*posted += bad ? (int)(bad - wr) : 0;
+			// Without a word on which one failed, any may be on its way.
+			*posted += bad ? (int)(bad - wr) : m;
 			return rc;
 		}
 		*posted += m;
