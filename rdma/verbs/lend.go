@@ -44,11 +44,11 @@ func (l *served) lendOne(ctx context.Context, ref chunk.BlockRef, x *lent) (plac
 		}
 		x.done = append(x.done, done)
 	}
-	span, err := regionOf(b, l.dev.region)
+	span, file, err := regionOf(b, l.dev.region)
 	if err != nil {
 		return place{}, err
 	}
-	key := regionKey{device: l.dev.Name(), object: ref.Object, span: span}
+	key := regionKey{device: l.dev.Name(), object: ref.Object, file: file, span: span}
 	r, err := l.h.regions.get(ctx, key, charge(span), func() (region, error) { return newRegion(l.dev, b.File, span) })
 	if err != nil {
 		return place{}, err

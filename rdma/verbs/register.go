@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,12 +17,17 @@ import (
 var errRegister = errors.New("block cannot be registered for RDMA")
 
 // regionKey names a part of an object's file as one device knows it. An object
-// never has two contents, so that a part needs no date.
+// never has two contents, so that a part needs no date; but it may move to
+// another file, and the old one's memory is no longer what is looked after.
 type regionKey struct {
 	device string
 	object chunk.ObjectID
+	file   fileID
 	span   chunk.Span
 }
+
+// fileID is which file it is. No other gets the same while one is mapped.
+type fileID struct{ dev, ino uint64 }
 
 // region is a part of a file, mapped read-only and registered for others to
 // READ. The mapping keeps the file's bytes even if its name goes.
@@ -91,18 +97,23 @@ func (r region) close() error {
 	return errors.Join(r.memory.Close(), unix.Munmap(r.mapped))
 }
 
-// regionOf returns the part of a block's file that has to be registered.
-func regionOf(b chunk.Block, size int64) (chunk.Span, error) {
+// regionOf returns the part of a block's file that has to be registered, and
+// which file that is.
+func regionOf(b chunk.Block, size int64) (chunk.Span, fileID, error) {
 	info, err := b.File.Stat()
 	if err != nil {
-		return chunk.Span{}, fmt.Errorf("look at the source: %w", err)
+		return chunk.Span{}, fileID{}, fmt.Errorf("look at the source: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return chunk.Span{}, fileID{}, fmt.Errorf("look at the source: %w: no file of a file system", errRegister)
 	}
 	if b.Off > info.Size()-b.Len {
-		return chunk.Span{}, fmt.Errorf("read %d bytes at %d of the source: %w", b.Len, b.Off, io.ErrUnexpectedEOF)
+		return chunk.Span{}, fileID{}, fmt.Errorf("read %d bytes at %d of the source: %w", b.Len, b.Off, io.ErrUnexpectedEOF)
 	}
 	s, ok := part(b.Off, b.Len, info.Size(), size)
 	if !ok {
-		return chunk.Span{}, fmt.Errorf("%w: %d bytes at %d are in more than one part of %d bytes", errRegister, b.Len, b.Off, size)
+		return chunk.Span{}, fileID{}, fmt.Errorf("%w: %d bytes at %d are in more than one part of %d bytes", errRegister, b.Len, b.Off, size)
 	}
-	return s, nil
+	return s, fileID{uint64(st.Dev), st.Ino}, nil
 }
