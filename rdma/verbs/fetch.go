@@ -46,7 +46,7 @@ func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 // Elsewhere says of an error of Fetch whether it is one of RDMA itself, so that
 // another transport may bring the blocks.
 func Elsewhere(err error) bool {
-	return pausing(err) || errors.Is(err, ErrPaused) || errors.Is(err, ErrFull)
+	return pausing(err) || errors.Is(err, ErrPaused) || errors.Is(err, ErrFull) || errors.Is(err, ErrMemory)
 }
 
 func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {

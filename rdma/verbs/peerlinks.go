@@ -175,7 +175,7 @@ func (p *peerLinks) link(ctx context.Context, n int) (*link, error) {
 func pausing(err error) bool {
 	for _, kind := range []error{
 		chunk.ErrWrongNode, chunk.ErrRefused, chunk.ErrNotHeld, chunk.ErrSourceChanged, chunk.ErrDamaged,
-		chunk.ErrCorrupt, chunk.ErrBusy, chunk.ErrClosed, ErrPaused, ErrFull, errPeer, context.Canceled, context.DeadlineExceeded,
+		chunk.ErrCorrupt, chunk.ErrBusy, chunk.ErrClosed, ErrPaused, ErrFull, ErrMemory, errPeer, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, kind) {
 			return false
