@@ -3,7 +3,6 @@ package verbs
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,20 +28,8 @@ func (c *Client) askRails(ctx context.Context, peer chunk.Peer, addr string) ([]
 		if resp.StatusCode != http.StatusOK {
 			return false, statusError(resp)
 		}
-		if err := json.NewDecoder(io.LimitReader(resp.Body, maxRailsReply)).Decode(&out); err != nil {
-			return false, fmt.Errorf("%w: list of ports: %w", chunk.ErrCorrupt, err)
-		}
-		for _, r := range out {
-			if len(r.GIDs) == 0 {
-				return false, fmt.Errorf("%w: a port without an address", chunk.ErrCorrupt)
-			}
-			for _, g := range r.GIDs {
-				if !g.Addr.Is6() {
-					return false, fmt.Errorf("%w: a port's address is %v", chunk.ErrCorrupt, g.Addr)
-				}
-			}
-		}
-		return false, nil
+		out, err = readRails(resp.Body)
+		return false, err
 	})
 	return out, err
 }

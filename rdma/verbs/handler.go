@@ -23,11 +23,10 @@ const Path = "/p2pfs/v1/verbs"
 
 // Headers of the request for a link and of its answer.
 const (
-	upgradeName   = "p2pfs-verbs"
-	headerEnd     = "P2pfs-Verbs"      // an endpoint
-	headerRail    = "P2pfs-Verbs-Rail" // of the provider, as Rail.Name
-	headerGID     = "P2pfs-Verbs-Gid"  // index on that rail
-	maxRailsReply = 64 << 10
+	upgradeName = "p2pfs-verbs"
+	headerEnd   = "P2pfs-Verbs"      // an endpoint
+	headerRail  = "P2pfs-Verbs-Rail" // of the provider, as Rail.Name
+	headerGID   = "P2pfs-Verbs-Gid"  // index on that rail
 )
 
 // Defaults of a HandlerConfig.
@@ -207,7 +206,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only GET "+Path+" is served", http.StatusBadRequest)
 	case r.Header.Get("Upgrade") == "":
 		head.Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(h.cfg.Host.Rails()) // the reader may be gone
+		_ = json.NewEncoder(w).Encode(listed(h.cfg.Host.Rails())) // the reader may be gone
 	case r.Header.Get("Upgrade") != upgradeName:
 		http.Error(w, "unknown upgrade", http.StatusBadRequest)
 	default:
