@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,11 +14,14 @@ const (
 	compareEvery = 4 * time.Second
 	// compareMost is how many are, at once: one read.
 	compareMost = 64
+	// usedFor is how long a directory counts as in use: as long as a kernel
+	// answers by itself.
+	usedFor = time.Minute
 )
 
-// compareWatches asks the store how far the directories that were used since the
-// last time have come, and begins the watches anew that were behind then and
-// have not told of it until now. An idle View asks nothing.
+// compareWatches asks the store how far the directories in use have come, and
+// begins the watches anew that were behind the last time and have not told of it
+// until now. An idle View asks nothing.
 func (v *View) compareWatches(ctx context.Context) {
 	if v.health.down() {
 		return
@@ -26,9 +30,9 @@ func (v *View) compareWatches(ctx context.Context) {
 	if len(dirs) == 0 {
 		return
 	}
-	ids := make([]InodeID, len(dirs))
+	ids, told := make([]InodeID, len(dirs)), make([]uint64, len(dirs))
 	for i, d := range dirs {
-		ids[i] = d.id
+		ids[i], told[i] = d.id, d.told()
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeout)
 	defer cancel()
@@ -38,49 +42,60 @@ func (v *View) compareWatches(ctx context.Context) {
 		return
 	}
 	for i, d := range dirs {
-		behind, deaf := d.compare(at[i])
-		if deaf {
+		if at[i] < told[i] {
+			if v.doubt(ctx, told[i], at[i]) == nil {
+				v.checkHistory(d, told[i], at[i])
+			}
+		} else if d.deaf(at[i]) {
 			v.log.Warn("the watch of a directory did not tell of a change: it begins anew", "dir", fmt.Sprintf("%016x", uint64(d.id)), "now", at[i])
-		}
-		if behind {
-			v.use(d)
 		}
 	}
 }
 
-// usedDirs returns directories that were used since it returned them last.
+// usedDirs returns directories that were used within usedFor, those first that
+// were compared the longest time ago.
 func (v *View) usedDirs() []*dirCache {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	now := time.Now()
 	var out []*dirCache
-	for el := v.lru.Front(); el != nil && len(out) < compareMost; el = el.Next() {
-		if d := el.Value.(*dirCache); d.used {
-			d.used = false
-			out = append(out, d)
+	for el := v.lru.Front(); el != nil; el = el.Next() { // the front was used last
+		d := el.Value.(*dirCache)
+		if now.Sub(d.used) > usedFor {
+			break
 		}
+		out = append(out, d)
+	}
+	slices.SortStableFunc(out, func(a, b *dirCache) int { return a.compared.Compare(b.compared) })
+	out = out[:min(len(out), compareMost)]
+	for _, d := range out {
+		d.compared = now
 	}
 	return out
 }
 
-func (v *View) use(d *dirCache) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	d.used = true
+// late notes that the store had come to version at, which the watch has not told.
+func (d *dirCache) late(at uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == dirReady && d.version < at && d.behind == 0 {
+		d.behind = at
+	}
 }
 
-// compare takes in that the store has come to version at, which the watch is
-// behind; it is deaf, and ended, if it has not even told of what the store had
-// the last time.
-func (d *dirCache) compare(at uint64) (behind, deaf bool) {
+// deaf takes in that the store has come to version at. It ends the watch, and
+// reports so, if that has not even told of what the store had the last time.
+func (d *dirCache) deaf(at uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.state != dirReady || d.version >= at {
 		d.behind = 0
-		return false, false
+		return false
 	}
-	if deaf = d.behind != 0 && d.version < d.behind && d.anew != nil; deaf {
+	deaf := d.behind != 0 && d.version < d.behind && d.anew != nil
+	if deaf {
 		d.anew()
 	}
 	d.behind = at
-	return true, deaf
+	return deaf
 }

@@ -34,9 +34,10 @@ type dirCache struct {
 	cancel context.CancelFunc
 
 	// Guarded by View.mu.
-	elem *list.Element
-	size int  // entries counted against the limit
-	used bool // since its watch was last compared with the store
+	elem     *list.Element
+	size     int       // entries counted against the limit
+	used     time.Time // the last time that anybody asked for it
+	compared time.Time // the last time that its watch was compared with the store
 
 	mu      sync.Mutex
 	state   dirState
@@ -81,7 +82,7 @@ func (v *View) dir(id InodeID) *dirCache {
 	} else {
 		v.lru.MoveToFront(d.elem)
 	}
-	d.used = true
+	d.used = time.Now()
 	return d
 }
 
@@ -92,7 +93,7 @@ func (v *View) known(id InodeID) *dirCache {
 	d := v.dirs[id]
 	if d != nil {
 		v.lru.MoveToFront(d.elem)
-		d.used = true
+		d.used = time.Now()
 	}
 	return d
 }
@@ -341,6 +342,7 @@ func (v *View) restart(d *dirCache) (since uint64, ok bool) {
 			defer d.mu.Unlock()
 			if since < d.version {
 				v.cat.tellBehind(d.id, d.version)
+				d.own, d.heard = nil, 0 // of another history
 			}
 			d.state, d.version, d.since = dirReady, since, since
 			d.reached()

@@ -42,6 +42,7 @@ func (v *View) list(ctx context.Context, dir InodeID) ([]Entry, error) {
 			return entries, nil
 		}
 		// The store has what its watch did not tell.
+		d.late(at)
 		if err := v.recheck(ctx); err != nil {
 			return nil, err
 		}
@@ -218,6 +219,7 @@ func (v *View) endLoad(d *dirCache, gen uint64, entries []Entry, at uint64, err 
 	}
 	if d.listing = l; l.size > v.cfg.MaxEntries {
 		d.listing = nil
+		d.gen++ // no event has taken single names away while there was one
 	}
 	v.local.PutDir(d.id, at, all)
 	for name, w := range d.own { // the table may take what it holds for the same
