@@ -1,8 +1,10 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/p2pfs/p2pfs/rdma/devices"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 	"github.com/p2pfs/p2pfs/rdma/verbs"
+	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
 )
 
 // Protocols that blocks may be moved by.
@@ -96,11 +99,18 @@ func (n *Node) startRDMA() error {
 		return fmt.Errorf("--protocol rdma: %w", err)
 	}
 	n.noRDMA = err.Error()
-	n.log.Info("blocks go over TCP: RDMA cannot be used here ('p2pfs doctor' says more)", "why", err)
+	level := slog.LevelInfo
+	if errors.Is(err, ib.ErrNotBuilt) {
+		level = slog.LevelDebug // nobody who looks at this machine can change it
+	}
+	n.log.Log(context.Background(), level, "blocks go over TCP: RDMA cannot be used here ('p2pfs doctor' says more)", "why", err)
 	return nil
 }
 
 func (n *Node) openRDMA() (*rdmaSide, error) {
+	if !ib.Built {
+		return nil, ib.ErrNotBuilt
+	}
 	if n.cfg.UploadLimit != 0 || n.cfg.DownloadLimit != 0 {
 		return nil, errors.New("RDMA keeps to no --upload-limit or --download-limit; leave them out to use it")
 	}
