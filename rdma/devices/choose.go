@@ -136,6 +136,10 @@ func pick(all []Device, names []string) (out []candidate, unknown []Problem) {
 func use(c candidate, index int) (Rail, []Problem, bool) {
 	d, p := c.device, c.port
 	name := portName(d.Name, p.Number)
+	if d.Kind == KindRNIC {
+		// Its connections are made by rdma_cm alone; ours are made by hand.
+		return Rail{}, []Problem{{IWARP, d.Name, "iWARP is not supported: blocks go over TCP", "use a device that speaks InfiniBand or RoCE", true}}, false
+	}
 	if d.Verbs == "" {
 		return Rail{}, []Problem{{NoVerbs, d.Name, "the kernel offers no access to this device for programs", "load the module for it: modprobe ib_uverbs", true}}, false
 	}
@@ -162,13 +166,13 @@ func use(c candidate, index int) (Rail, []Problem, bool) {
 
 // imperfect lists what works, but not as well as it could.
 func imperfect(r Rail, p Port) (out []Problem) {
-	if r.Link == LinkEthernet && r.GID().Type != TypeIWARP && !r.GID().Routable() {
+	if r.Link == LinkEthernet && !r.GID().Routable() {
 		out = append(out, Problem{
 			LinkLocalOnly, r.Name(), "its GIDs are link-local: only nodes on the same link reach it",
 			"give its network interface a routable address, as in: ip addr add 192.0.2.1/24 dev " + orWord(p.Netdev, "NETDEV"), false,
 		})
 	}
-	if r.MTU > 0 && r.MTU < 4096 && r.Link == LinkEthernet && r.GID().Type != TypeIWARP {
+	if r.MTU > 0 && r.MTU < 4096 && r.Link == LinkEthernet {
 		out = append(out, Problem{
 			SmallMTU, r.Name(), fmt.Sprintf("the interface's MTU of %d bytes leaves room for RDMA packets of %d only", p.NetMTU, r.MTU),
 			fmt.Sprintf("set 4200 bytes or more on it, on the switch and on all nodes: ip link set %s mtu 9000", orWord(p.Netdev, "NETDEV")), false,

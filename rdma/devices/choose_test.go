@@ -49,6 +49,8 @@ func TestChoose(t *testing.T) {
 	t.Parallel()
 	noVerbs := roce("a", ipv4v2)
 	noVerbs.Verbs = ""
+	iwarp := roce("siw0", gid(0, "5054:ff::", TypeIWARP))
+	iwarp.Kind = KindRNIC
 	for _, c := range []struct {
 		name    string
 		devices []Device
@@ -76,6 +78,9 @@ func TestChoose(t *testing.T) {
 		{"no permission", []Device{locked(roce("a", ipv4v2), os.ErrPermission)}, Want{GIDIndex: AnyGID}, nil, []Code{NoPermission}, "chmod 666"},
 		{"no file in the container", []Device{locked(roce("a", ipv4v2), os.ErrNotExist)}, Want{GIDIndex: AnyGID}, nil, []Code{NoPermission}, "--device /dev/infiniband"},
 		{"no ib_uverbs", []Device{noVerbs}, Want{GIDIndex: AnyGID}, nil, []Code{NoVerbs}, "modprobe ib_uverbs"},
+		{"iWARP", []Device{iwarp}, Want{GIDIndex: AnyGID}, nil, []Code{IWARP}, "iWARP is not supported"},
+		{"iWARP is passed over", []Device{iwarp, roce("b", ipv4v2)}, Want{GIDIndex: AnyGID}, []string{"b:1 3"}, nil, ""},
+		{"iWARP by name", []Device{iwarp, roce("b", ipv4v2)}, Want{Devices: []string{"siw0"}, GIDIndex: AnyGID}, nil, []Code{IWARP}, "RoCE"},
 		{"unequal MTUs", []Device{roce("a", ipv4v2), small(roce("b", ipv4v2), 1500)}, Want{GIDIndex: AnyGID}, []string{"a:1 3", "b:1 3"}, []Code{SmallMTU, MTUMismatch}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -22,6 +22,7 @@ const (
 	NoActivePort  Code = "no-active-port"
 	NoPermission  Code = "no-permission"
 	NoVerbs       Code = "no-verbs"
+	IWARP         Code = "iwarp"
 	UnknownDevice Code = "unknown-device"
 	BadGIDIndex   Code = "bad-gid-index"
 	NoGID         Code = "no-gid"
