@@ -10,6 +10,7 @@ import (
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/p2pfs/p2pfs/meta"
 )
@@ -177,7 +178,10 @@ func (f *following) run(ctx context.Context) error {
 	if err != nil {
 		return f.s.explain(ctx, err)
 	}
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	// A stream of its own: the store's word of how far it is goes to all watches of
+	// a stream, and in older versions comes before changes that are on their way.
+	ctx = metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "p2pfs", "follow")
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := cl.Watch(ctx, f.s.target.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(f.from), clientv3.WithPrevKV(),
 		clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
