@@ -41,6 +41,7 @@ type registered[K comparable, R any] struct {
 	ready chan struct{} // closed once R or err is set
 	R     R
 	err   error
+	made  time.Time // set before ready is closed
 
 	// Guarded by budget.mu, too.
 	users int
@@ -65,6 +66,7 @@ func (b *budget[K, R]) get(ctx context.Context, key K, size int64, make func() (
 	}
 	if mine {
 		r.R, r.err = make()
+		r.made = b.now()
 		close(r.ready)
 		if r.err != nil {
 			b.done(r)
@@ -183,11 +185,12 @@ func (b *budget[K, R]) end(r *registered[K, R]) {
 	b.ending.Done()
 }
 
-// drop has a registration be made anew by the next who asks.
-func (b *budget[K, R]) drop(r *registered[K, R]) {
+// drop has a registration be made anew by the next who asks, if it is of some
+// age.
+func (b *budget[K, R]) drop(r *registered[K, R], age time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !r.gone {
+	if !r.gone && b.now().Sub(r.made) >= age {
 		b.remove(r) // the caller still uses it, and will call done
 	}
 }

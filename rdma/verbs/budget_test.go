@@ -111,7 +111,7 @@ func TestBudgetOfMany(t *testing.T) {
 	_, err = get("x")
 	require.ErrorIs(t, err, errBudget)
 
-	b.drop(y)
+	b.drop(y, 0)
 	_, err = get("x")
 	require.ErrorIs(t, err, errBudget, "one that was dropped counts until its last user is gone")
 	b.done(y)
@@ -141,8 +141,8 @@ func TestBudgetDrop(t *testing.T) {
 	b := newBudget[string](100, 100, l.close, time.Now)
 	one, err := b.get(t.Context(), "a", 40, l.make("a"))
 	require.NoError(t, err)
-	b.drop(one)
-	b.drop(one)
+	b.drop(one, 0)
+	b.drop(one, 0)
 	two, err := b.get(t.Context(), "a", 40, l.make("a"))
 	require.NoError(t, err)
 	require.NotEqual(t, one.R, two.R)
@@ -154,6 +154,27 @@ func TestBudgetDrop(t *testing.T) {
 	require.Empty(t, l.keys())
 	_, bytes := b.stats()
 	require.Zero(t, bytes)
+}
+
+// TestBudgetDropAge: however often it is to be dropped, a registration is made
+// once in a while only.
+func TestBudgetDropAge(t *testing.T) {
+	t.Parallel()
+	l, c := newLedger(t), newClock()
+	b := newBudget[string](100, 100, l.close, c.now)
+	for range 5 {
+		for range 10 {
+			r, err := b.get(t.Context(), "a", 40, l.make("a"))
+			require.NoError(t, err)
+			b.drop(r, time.Second)
+			b.done(r)
+			c.add(100 * time.Millisecond)
+		}
+	}
+	made, _ := b.stats()
+	require.EqualValues(t, 5, made)
+	b.stop()
+	require.Empty(t, l.keys())
 }
 
 func TestBudgetFailureIsNotKept(t *testing.T) {
@@ -224,7 +245,7 @@ func TestBudgetConcurrent(t *testing.T) {
 					t.Errorf("%d bytes pinned", bytes)
 				}
 				if r.IntN(8) == 0 {
-					b.drop(x)
+					b.drop(x, 0)
 				}
 				b.done(x)
 				if r.IntN(50) == 0 {

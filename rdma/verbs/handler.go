@@ -185,8 +185,10 @@ func (h *Handler) leave(l *served) {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendStall)) // fails when closed, as the writing will
 	head := w.Header()
 	head.Set(rdma.HeaderProto, rdma.Proto)
+	head.Set("Connection", "close") // the deadline would outlive this answer
 	claim := rdma.ParseClaim(r.Header.Get)
 	from, err := h.cfg.Auth.Verify(rdma.Request{Claim: claim, TLS: r.TLS})
 	if err != nil {
@@ -195,7 +197,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, chunk.ErrWrongNode) {
 			status = http.StatusMisdirectedRequest
 		}
-		head.Set("Connection", "close")
 		http.Error(w, err.Error(), status)
 		return
 	}
@@ -254,10 +255,12 @@ func (h *Handler) upgrade(w http.ResponseWriter, r *http.Request, claim rdma.Cla
 		q.Close()
 		return fmt.Errorf("take over the connection: %w", err)
 	}
-	_ = conn.SetDeadline(time.Time{}) // fails when closed, as what follows will
+	_ = conn.SetReadDeadline(time.Time{}) // fails when closed, as what follows will
+	_ = conn.SetWriteDeadline(time.Now().Add(sendStall))
 	l.control = newControl(conn, rw.Reader, sendStall, &h.sent)
 	h.cfg.Log.Debug("RDMA connection with a reader", "peer", from.Short(), "own", own.device, "peer_device", other.device)
 	if err := answer101(conn, claim, own); err == nil {
+		_ = conn.SetWriteDeadline(time.Time{}) // each message has its own
 		l.run(h.life)
 	}
 	l.stop()

@@ -93,6 +93,8 @@ func verdictOf(id uint32, err error) verdict {
 		v.code = codeChanged
 	case errors.Is(err, chunk.ErrDamaged):
 		v.code = codeDamaged
+	case errors.Is(err, chunk.ErrRefused):
+		v.code, v.text = codeRefused, "the ask makes no sense"
 	case errors.Is(err, errBudget):
 		v.code, v.text = codeFull, "all that may be registered is in use"
 	case errors.Is(err, errRegister):

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +46,10 @@ const (
 	// a process may have 65,530 (vm.max_map_count), other parts of it included.
 	maxRegions = 16 << 10
 )
+
+// dropAge is how old a registration must be to be made anew because a reader
+// found its bytes to be wrong.
+const dropAge = time.Second
 
 // charge is what a part of a file counts for against what may be registered.
 func charge(s chunk.Span) int64 { return max(s.Len, minCharge) }

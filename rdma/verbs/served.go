@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -12,6 +13,16 @@ import (
 
 // maxAsks bounds the asks of one link that are worked on at a time.
 const maxAsks = 256
+
+// maxLeases bounds the leases of one link that are out: four for each ask that
+// may be worked on.
+const maxLeases = 1024
+
+// Errors of a reader that is none of ours.
+var (
+	errNothing = fmt.Errorf("%w: an ask for no blocks", chunk.ErrRefused)
+	errLeases  = fmt.Errorf("more than %d leases are out", maxLeases)
+)
 
 // served is the provider's side of a link.
 type served struct {
@@ -105,6 +116,10 @@ func (l *served) answer(ctx context.Context, a ask) {
 	if f := l.h.faults.onAsk; f != nil && !f(l) {
 		return
 	}
+	if len(a.refs) == 0 {
+		l.refuse(a.id, errNothing)
+		return
+	}
 	x := new(lent)
 	places, err := l.lend(ctx, a.refs, x)
 	if err != nil {
@@ -115,6 +130,10 @@ func (l *served) answer(ctx context.Context, a ask) {
 	g := grant{id: a.id, incarnation: l.incarnation, ttl: l.h.cfg.TTL, blocks: places}
 	if g.lease, err = l.keep(x); err != nil {
 		_ = l.h.release(x)
+		if errors.Is(err, errLeases) {
+			l.h.cfg.Log.Warn("an RDMA connection is broken", "peer", l.from.Short(), "err", err)
+			l.fail()
+		}
 		return // the link is gone
 	}
 	if f := l.h.faults.onGrant; f != nil {
@@ -131,6 +150,9 @@ func (l *served) keep(x *lent) (uint64, error) {
 	defer l.mu.Unlock()
 	if l.failed || l.leases == nil {
 		return 0, chunk.ErrClosed
+	}
+	if len(l.leases) >= maxLeases {
+		return 0, errLeases
 	}
 	id := l.h.last.Add(1)
 	l.leases[id] = x
@@ -166,9 +188,10 @@ func (l *served) takeBack(r giveBack) {
 	if x != nil {
 		x.timer.Stop()
 		if r.use == useBad {
-			// The registration may show pages that are the file's no more.
+			// The registration may show pages that are the file's no more. A
+			// reader that says so again and again costs no more for it.
 			for _, g := range x.regions {
-				l.h.regions.drop(g)
+				l.h.regions.drop(g, dropAge)
 			}
 		}
 		err := l.h.release(x)
