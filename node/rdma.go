@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/p2pfs/p2pfs/rdma"
 	"github.com/p2pfs/p2pfs/rdma/devices"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 	"github.com/p2pfs/p2pfs/rdma/verbs"
@@ -36,7 +36,7 @@ const minRDMAMemory = 64 << 20
 type RDMAConfig struct {
 	Devices []string // names of devices or ports, as in mlx5_0 or mlx5_0:1; none: all that work
 	// Memory bounds the bytes that are registered: those that fetched blocks
-	// land in, and the parts of files that are served.
+	// land in, once for each device, and the parts of files that are served.
 	Memory   int64
 	Rails    int    // connections to one other node; 0: one for each pair of ports
 	Strategy string // how a block finds its connection; see verbs.Strategy
@@ -61,15 +61,8 @@ func (c RDMAConfig) validate() error {
 	return nil
 }
 
-// memory returns the bytes for fetched blocks and those for what is served.
-func (c RDMAConfig) memory() (fetched, served int64) {
-	all := c.Memory
-	if all == 0 {
-		all = DefaultRDMAMemory
-	}
-	fetched = min(rdma.DefaultMemory, all/2)
-	return fetched, all - fetched
-}
+// memory returns the bytes that may be registered.
+func (c RDMAConfig) memory() int64 { return cmp.Or(c.Memory, DefaultRDMAMemory) }
 
 // rdmaSide is what a node has of RDMA; nil: nothing.
 type rdmaSide struct {
@@ -118,11 +111,15 @@ func (n *Node) openRDMA() (*rdmaSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := verbs.Open(verbs.HostConfig{Rails: rails, Log: n.log})
+	fetched, served, err := verbs.Share(n.cfg.RDMA.memory(), rails)
+	if err != nil {
+		return nil, fmt.Errorf("--rdma-memory: %w", err)
+	}
+	// Two parts of files at least have to fit in what may be served.
+	host, err := verbs.Open(verbs.HostConfig{Rails: rails, MaxRegistration: uint64(served / 2), Log: n.log})
 	if err != nil {
 		return nil, err
 	}
-	fetched, served := n.cfg.RDMA.memory()
 	side := &rdmaSide{host: host}
 	side.client, err = verbs.NewClient(verbs.ClientConfig{
 		Host: host, Auth: n.auth, Counters: &n.rdmaTraffic, Log: n.log,
@@ -161,8 +158,7 @@ func (n *Node) chooseRails() ([]devices.Rail, error) {
 	if err != nil {
 		return nil, err
 	}
-	fetched, served := n.cfg.RDMA.memory()
-	if p, bad := devices.CheckMemlock(limit, uint64(fetched+served)); bad {
+	if p, bad := devices.CheckMemlock(limit, uint64(n.cfg.RDMA.memory())); bad {
 		return nil, p
 	}
 	for _, p := range choice.Problems {

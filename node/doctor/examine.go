@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/p2pfs/p2pfs/rdma/devices"
+	"github.com/p2pfs/p2pfs/rdma/verbs"
 	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
 )
 
@@ -136,7 +137,10 @@ func (r *Report) examineRDMA(c Config) error {
 	if p, bad := devices.CheckMemlock(limit(r.Limits.Memlock), uint64(c.Memory)); bad && len(choice.Rails) > 0 {
 		found = append(found, p)
 	}
-	usable := len(choice.Rails) > 0 && choice.Err() == nil && !anyFatal(found, devices.SmallMemlock, NotBuilt, NoLibrary)
+	if _, _, err := verbs.Share(c.Memory, choice.Rails); err != nil && len(choice.Rails) > 0 {
+		found = append(found, fault(devices.SmallMemory, "", err.Error(), "give a larger --rdma-memory, or name fewer devices by --rdma-device"))
+	}
+	usable := len(choice.Rails) > 0 && choice.Err() == nil && !anyFatal(found, devices.SmallMemlock, devices.SmallMemory, NotBuilt, NoLibrary)
 	for _, rail := range choice.Rails {
 		g := rail.GID()
 		r.RDMA.Rails = append(r.RDMA.Rails, Rail{Name: rail.Name(), GID: newGID(g), MTU: rail.MTU, NUMA: rail.NUMA, Why: why(rail, c.Want)})

@@ -93,6 +93,7 @@ func TestExamine(t *testing.T) {
 				c.Machine.Memlock = func() (uint64, error) { return 8 << 20, nil }
 			}, "none", "may be locked", []devices.Code{devices.SmallMemlock}, true,
 		},
+		{"too little for two devices", nil, func(c *Config) { c.Memory = 48 << 20 }, "tcp", "too few for 2 devices", []devices.Code{devices.SmallMemory}, false},
 		{"not built", nil, func(c *Config) { c.Machine.Built = false }, "tcp", "built without RDMA", []devices.Code{NotBuilt}, false},
 		{"no library", nil, func(c *Config) { c.Machine.Library = func() error { return errors.New("no such file") } }, "tcp", "libibverbs", []devices.Code{NoLibrary}, false},
 		{"few files", nil, func(c *Config) { c.Machine.OpenFiles = func() (uint64, error) { return 1024, nil } }, "rdma", "over", []devices.Code{FewFiles}, false},
@@ -123,7 +124,7 @@ const zero = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 func TestWhatIsReported(t *testing.T) {
 	t.Parallel()
-	r, err := Examine(Config{Protocol: "auto", Want: devices.Want{GIDIndex: devices.AnyGID}, CacheDirs: []string{"/c"}, Machine: healthy(t, nil)})
+	r, err := Examine(Config{Protocol: "auto", Want: devices.Want{GIDIndex: devices.AnyGID}, Memory: 1 << 30, CacheDirs: []string{"/c"}, Machine: healthy(t, nil)})
 	require.NoError(t, err)
 	require.Equal(t, Limits{Memlock: -1, OpenFiles: 65536}, r.Limits)
 	require.Len(t, r.RDMA.Devices, 2)

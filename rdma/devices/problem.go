@@ -30,6 +30,7 @@ const (
 	MTUMismatch   Code = "mtu-mismatch"
 	SmallMTU      Code = "small-mtu"
 	SmallMemlock  Code = "small-memlock"
+	SmallMemory   Code = "small-rdma-memory"
 )
 
 // Error says what is wrong and what to do.
