@@ -135,11 +135,10 @@ func (c *Client) fetchOver(ctx context.Context, k *link, l *lease) error {
 		return errorOf(m.(verdict))
 	}
 	if err := c.take(ctx, k, g, l, refs); err != nil {
-		u := useUnused
 		if errors.Is(err, chunk.ErrCorrupt) {
-			u = useBad
+			return k.complain(ctx, id, g, err)
 		}
-		k.giveUp(g, u)
+		k.giveUp(g, useUnused)
 		return err
 	}
 	if time.Since(asked) >= g.ttl {
@@ -158,6 +157,26 @@ func (c *Client) fetchOver(ctx context.Context, k *link, l *lease) error {
 		err := fmt.Errorf("%w: a lease for one given back", chunk.ErrCorrupt)
 		k.fail(err)
 		return err
+	}
+	return errorOf(v)
+}
+
+// complainBound is how long a provider may take to say what it knows of blocks
+// that were found to be wrong.
+const complainBound = 2 * time.Second
+
+// complain gives a lease back whose blocks are wrong, and returns why they are:
+// the provider knows if its source was changed under it, which is no lie.
+func (l *link) complain(ctx context.Context, id uint32, g grant, wrong error) error {
+	ctx, cancel := context.WithTimeout(ctx, complainBound)
+	defer cancel()
+	m, err := l.call(ctx, id, giveBack{id: id, lease: g.lease, use: useBad})
+	if err != nil {
+		return wrong
+	}
+	v, ok := m.(verdict)
+	if !ok || v.code != codeChanged && v.code != codeDamaged {
+		return wrong
 	}
 	return errorOf(v)
 }

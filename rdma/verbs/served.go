@@ -206,7 +206,7 @@ func (l *served) takeBack(r giveBack) {
 			}
 		}
 	}
-	if r.use == useGood {
+	if r.use != useUnused {
 		if err := l.control.send(v); err != nil {
 			l.fail()
 		}

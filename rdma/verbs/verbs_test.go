@@ -4,6 +4,7 @@ package verbs_test
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,6 +58,26 @@ func TestReadAfterLease(t *testing.T) {
 	require.Equal(t, make([]byte, 1<<20), data)
 	require.EqualValues(t, 1, b.node.Stats().Expired)
 	require.NoError(t, b.fetch(t, o, 0), "the next reader is served")
+	lent, released := b.source.Counts()
+	require.Equal(t, lent, released)
+}
+
+// TestChangedUnderRead: of bytes that are wrong because their source changed
+// the provider says so, and is not charged with a lie.
+func TestChangedUnderRead(t *testing.T) {
+	b := newBed(t, newSystem(t, verbs.HostConfig{}), verbs.HandlerConfig{}, verbs.ClientConfig{})
+	o := b.source.Add(rdmatest.RandomBytes(2, 1<<20), 1<<20)
+	verbs.Lying(b.node.Handler, verbs.Lie{WrongSum: true})
+	for _, want := range []error{chunk.ErrSourceChanged, chunk.ErrDamaged} {
+		b.source.OnRelease(func() error { return fmt.Errorf("check the source: %w", want) })
+		err := b.fetch(t, o, 0)
+		require.ErrorIs(t, err, want)
+		require.NotErrorIs(t, err, chunk.ErrCorrupt)
+	}
+	b.source.OnRelease(nil)
+	require.ErrorIs(t, b.fetch(t, o, 0), chunk.ErrCorrupt)
+	verbs.Lying(b.node.Handler, verbs.Lie{})
+	require.NoError(t, b.fetch(t, o, 0))
 	lent, released := b.source.Counts()
 	require.Equal(t, lent, released)
 }

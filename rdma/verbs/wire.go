@@ -91,7 +91,8 @@ const (
 	codes
 )
 
-// verdict answers an ask that gets nothing, and every giveBack.
+// verdict answers an ask that gets nothing, and every giveBack that is not
+// useUnused.
 type verdict struct {
 	id      uint32
 	code    code
