@@ -89,6 +89,10 @@ func (c *Client) fetchFrom(ctx context.Context, p *peerLinks, l *lease) error {
 			}
 		}
 		if cause := context.Cause(ctx); cause != nil {
+			if broke(err) || errors.Is(err, errSilent) && p.rails.silent(rail) {
+				p.pause(rail, err)
+				c.total.failed(err)
+			}
 			return cause
 		}
 		if errors.Is(err, chunk.ErrBusy) {

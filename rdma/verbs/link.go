@@ -25,6 +25,7 @@ type link struct {
 	queue   *ib.Queue
 	control *control
 	room    chan struct{} // one for each READ posted
+	good    atomic.Int64  // READs that ended well
 	work    sync.WaitGroup
 
 	broken chan struct{} // closed by fail
@@ -42,6 +43,7 @@ type link struct {
 type transfer struct {
 	progress atomic.Int64 // READs ended
 	done     chan struct{}
+	began    int64 // link.good then
 
 	// Guarded by link.mu.
 	left int  // posted and not ended
@@ -220,6 +222,8 @@ func (l *link) ended(d ib.Done) {
 	if d.Status != 0 {
 		err = fmt.Errorf("%w: %w", errLink, &ib.StatusError{Status: d.Status, Text: l.queue.StatusText(d.Status)})
 		l.fail(err) // the connection is in error
+	} else {
+		l.good.Add(1)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

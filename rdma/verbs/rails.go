@@ -39,6 +39,10 @@ const (
 	// A rail that fails is left alone for a while, twice as long each time.
 	firstPause = time.Second
 	longPause  = 30 * time.Second
+	// maxSilent is how often in a row READs over a rail may be given up with
+	// none of them ended: another peer was faster each time, and perhaps the
+	// rail leads nowhere.
+	maxSilent = 3
 )
 
 // rails chooses among the connections to one peer. Safe for concurrent use.
@@ -56,6 +60,8 @@ type rails struct {
 type railState struct {
 	until time.Time     // not to be used before
 	pause time.Duration // the last one; 0 after a success
+	// silent counts what was given up with no READ ended since the last success.
+	silent int
 }
 
 func newRails(n int, s Strategy, now func() time.Time) *rails {
@@ -108,6 +114,15 @@ func (r *rails) failed(n int) (pause time.Duration) {
 	s.pause = min(max(2*s.pause, firstPause), longPause)
 	s.until = now.Add(s.pause)
 	return s.pause
+}
+
+// silent notes that READs over a rail were given up with none of them ended, and
+// says whether that was so too often.
+func (r *rails) silent(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rail[n].silent++
+	return r.rail[n].silent >= maxSilent
 }
 
 // worked ends the doubling of a rail's pauses.

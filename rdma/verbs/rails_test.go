@@ -87,6 +87,25 @@ func TestFailingRailIsPausedAndTriedAgain(t *testing.T) {
 	require.Equal(t, firstPause, r.failed(1))
 }
 
+// TestSilentRail: only what is silent again and again, with no success between,
+// is to be paused.
+func TestSilentRail(t *testing.T) {
+	t.Parallel()
+	r := newRails(2, RoundRobin, newClock().now)
+	for range maxSilent - 1 {
+		require.False(t, r.silent(0))
+	}
+	r.worked(0)
+	for range maxSilent - 1 {
+		require.False(t, r.silent(0))
+		require.False(t, r.silent(1))
+	}
+	require.True(t, r.silent(0))
+	require.True(t, r.silent(0), "after its pause, too")
+	r.worked(1)
+	require.False(t, r.silent(1))
+}
+
 func TestAllRailsPaused(t *testing.T) {
 	t.Parallel()
 	c := newClock()

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,16 +10,24 @@ import (
 	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
 )
 
-// abandonAfter is how long READs that nobody wants any more may go on; then
-// their connection is broken, and with it all others on it.
-const abandonAfter = 250 * time.Millisecond
+// READs that nobody wants any more may go on for abandonBound, and as long as
+// one of their connection ends every abandonAfter: then it is broken, and with
+// it all others on it.
+const (
+	abandonAfter = 250 * time.Millisecond
+	abandonBound = 2 * time.Second
+)
+
+// errSilent: READs were given up, and none of their connection had ended since
+// they began.
+var errSilent = errors.New("given up with no READ ended")
 
 // read runs READs, and returns when none of them touches memory any more.
 func (l *link) read(ctx context.Context, reads []ib.Read) error {
 	if len(reads) == 0 {
 		return nil
 	}
-	t := &transfer{done: make(chan struct{}), open: true}
+	t := &transfer{done: make(chan struct{}), open: true, began: l.good.Load()}
 	l.mu.Lock()
 	if l.err != nil {
 		defer l.mu.Unlock()
@@ -37,10 +46,10 @@ func (l *link) read(ctx context.Context, reads []ib.Read) error {
 	l.settle(id, t)
 	l.mu.Unlock()
 	waited := l.wait(ctx, t)
-	if t.err != nil && ctx.Err() == nil {
+	if t.err != nil && !errors.Is(waited, errSilent) {
 		return t.err
 	}
-	if posted != nil {
+	if posted != nil && waited == nil {
 		return posted
 	}
 	return waited
@@ -135,13 +144,27 @@ func (l *link) wait(ctx context.Context, t *transfer) error {
 }
 
 func (l *link) abandon(ctx context.Context, t *transfer) error {
-	patience := time.NewTimer(abandonAfter)
+	cause := context.Cause(ctx)
+	bound, patience := time.NewTimer(abandonBound), time.NewTimer(abandonAfter)
+	defer bound.Stop()
 	defer patience.Stop()
-	select {
-	case <-t.done:
-	case <-patience.C:
+	for {
+		seen := l.good.Load()
+		select {
+		case <-t.done:
+			return cause
+		case <-patience.C:
+			if l.good.Load() != seen {
+				patience.Reset(abandonAfter)
+				continue
+			}
+		case <-bound.C:
+		}
+		if l.good.Load() == t.began {
+			cause = fmt.Errorf("%w: %w", errSilent, cause)
+		}
 		l.fail(fmt.Errorf("%w: given up", errLink))
 		<-t.done
+		return cause
 	}
-	return context.Cause(ctx)
 }

@@ -3,11 +3,14 @@
 package verbs_test
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,6 +190,31 @@ func TestLinkCut(t *testing.T) {
 	require.True(t, verbs.Elsewhere(err), "%v", err)
 	t.Logf("failed after %v: %v", time.Since(start), err)
 	link("up")
+	require.Eventually(t, func() bool { return b.fetch(t, o, 0) == nil }, 60*time.Second, 100*time.Millisecond)
+	require.Zero(t, b.client.MemoryInUse())
+}
+
+// TestRailToNowhere: a rail that swallows all READs is paused, even if nobody
+// ever waits until the device says so.
+func TestRailToNowhere(t *testing.T) {
+	b := newBed(t, newSystem(t, verbs.HostConfig{}), verbs.HandlerConfig{}, verbs.ClientConfig{})
+	o := b.source.Add(rdmatest.RandomBytes(1, 1<<20), 1<<20)
+	require.NoError(t, b.fetch(t, o, 0))
+	qdisc := func(args ...string) {
+		out, err := exec.Command("tc", append([]string{"qdisc"}, args...)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	open := sync.OnceFunc(func() { qdisc("del", "dev", "p1", "root") })
+	qdisc("add", "dev", "p1", "root", "netem", "loss", "100%")
+	t.Cleanup(open)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := b.client.Fetch(ctx, b.node.Peer(), []chunk.BlockRef{o.Ref(0)})
+		return errors.Is(err, verbs.ErrPaused)
+	}, 60*time.Second, time.Millisecond)
+	require.Regexp(t, "no READ ended|retry counter exceeded", b.client.Stats().LastFail)
+	open()
 	require.Eventually(t, func() bool { return b.fetch(t, o, 0) == nil }, 60*time.Second, 100*time.Millisecond)
 	require.Zero(t, b.client.MemoryInUse())
 }
