@@ -42,13 +42,20 @@ type peers struct {
 	self *nodepb.PeerInfo // told to those that are followed for the engine; nil: not told
 
 	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn // by address
+	conns map[string]*peerConn // by address
+}
+
+// peerConn is a control connection. failed: a call found no way to the node; that
+// is known a moment before the connection's state says so.
+type peerConn struct {
+	*grpc.ClientConn
+	failed bool // guarded by peers.mu
 }
 
 var _ chunk.Scout = (*peers)(nil)
 
 func newPeers(auth rdma.Authorizer) *peers {
-	return &peers{auth: auth, conns: map[string]*grpc.ClientConn{}}
+	return &peers{auth: auth, conns: map[string]*peerConn{}}
 }
 
 // Close ends every connection.
@@ -74,7 +81,8 @@ func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c, ok := p.conns[addr]; ok {
-		if c.GetState() != connectivity.TransientFailure {
+		if s := c.GetState(); s == connectivity.Ready || !c.failed && s != connectivity.TransientFailure {
+			c.failed = false
 			return nodepb.NewPeerClient(c), nil
 		}
 		c.Close()
@@ -97,13 +105,25 @@ func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to node %s at %s: %w", to.Name, addr, err)
 	}
-	p.conns[addr] = c
+	p.conns[addr] = &peerConn{ClientConn: c}
 	return nodepb.NewPeerClient(c), nil
 }
 
 // outgoing adds the identity of a call to its context.
 func (p *peers) outgoing(ctx context.Context, to chunk.Peer) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, p.auth.Claim(to).Pairs()...)
+}
+
+// failure is peerError that remembers a connection that leads nowhere.
+func (p *peers) failure(to chunk.Peer, err error) error {
+	if status.Code(err) == codes.Unavailable {
+		p.mu.Lock()
+		if c := p.conns[to.Addrs["tcp"]]; c != nil {
+			c.failed = true
+		}
+		p.mu.Unlock()
+	}
+	return peerError(to, err)
 }
 
 // peerError gives a gRPC error the meaning the engine knows.
@@ -138,12 +158,12 @@ func (p *peers) follow(ctx context.Context, from chunk.Peer, o chunk.Object, sel
 	defer cancel()
 	stream, err := c.Follow(ctx, &nodepb.FollowRequest{Object: o.ID[:], Blocks: int64(o.Blocks()), Self: self})
 	if err != nil {
-		return peerError(from, err)
+		return p.failure(from, err)
 	}
 	for first := true; ; first = false {
 		m, err := stream.Recv()
 		if err != nil {
-			return peerError(from, err)
+			return p.failure(from, err)
 		}
 		news, err := availability(o, m, first)
 		if err != nil {
@@ -205,7 +225,7 @@ func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first
 	defer cancel()
 	r, err := c.Sums(ctx, &nodepb.SumsRequest{Object: o.ID[:], First: int32(first), Count: int32(count), Bind: bind})
 	if err != nil {
-		return nil, peerError(from, err)
+		return nil, p.failure(from, err)
 	}
 	known, err := chunk.BitmapFrom(r.Known, count)
 	if err != nil || len(r.Sums) != count {
@@ -230,7 +250,7 @@ func (p *peers) keep(ctx context.Context, from chunk.Peer, o chunk.Object) error
 	ctx, cancel := context.WithTimeout(p.outgoing(ctx, from), keepTimeout)
 	defer cancel()
 	if _, err := c.Keep(ctx, &nodepb.KeepRequest{Object: o.ID[:], Set: o.Set[:], Size: o.Size}); err != nil {
-		return peerError(from, err)
+		return p.failure(from, err)
 	}
 	return nil
 }

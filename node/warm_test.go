@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,10 @@ func TestWarmRefusesWhatMakesNoSense(t *testing.T) {
 
 func TestWarmTellsOfEveryFileThatEnds(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, warmTells) // no time goes by
+}
+
+func warmTells(t *testing.T) {
 	var told []*nodepb.WarmReply
 	w := &warming{
 		bytes: make([]int64, 2), reply: &nodepb.WarmReply{FilesTotal: 2, BytesTotal: 30},
