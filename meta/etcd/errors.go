@@ -54,7 +54,19 @@ func unavailable(err error) bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted:
 		return true
 	}
-	return errors.Is(err, rpctypes.ErrTooManyRequests)
+	return errors.Is(err, rpctypes.ErrTooManyRequests) || gaveUp(err)
+}
+
+// gaveUp reports whether a server says that its own wait was over, as one without
+// a quorum does: that has no code.
+func gaveUp(err error) bool {
+	var e interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &e) { // FromError puts what wraps it into the message
+		return false
+	}
+	s := e.GRPCStatus()
+	return s.Code() == codes.Unknown &&
+		(s.Message() == context.DeadlineExceeded.Error() || s.Message() == context.Canceled.Error())
 }
 
 // code returns the gRPC code of either kind of error the client returns.
