@@ -29,7 +29,6 @@ type flow struct {
 // links and of those that share a flow with them, and no further.
 type network struct {
 	heap []*flow // by end
-	now  int64
 }
 
 func (n *network) add(f *flow, now int64) {

@@ -43,7 +43,6 @@ type world struct {
 	nodes  []*node // the source first
 	listed []*node // by the registry, in the order of announcement
 	unborn int     // receivers that are not done
-	free   []*request
 
 	refused int64
 }
