@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma"
 )
 
 // Fetch implements chunk.Transport. It waits for memory first, then for its
@@ -17,7 +17,7 @@ import (
 // address for this transport, and more blocks than Memory holds
 // (rdma.ErrTooLarge), are refused at once.
 func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (chunk.Lease, error) {
-	var l *lease
+	var l *rdma.Lent
 	err := c.during(ctx, from, refs, func(ctx context.Context) (err error) {
 		l, err = c.fetch(ctx, from, refs)
 		return err
@@ -45,15 +45,15 @@ func (c *Client) during(ctx context.Context, from chunk.Peer, refs []chunk.Block
 	if c.life.Err() != nil {
 		err = chunk.ErrClosed // whichever wait it was that Close ended first
 	}
-	return fmt.Errorf("fetch %s from %s: %w", describe(refs), describePeer(from), err)
+	return fmt.Errorf("fetch %s from %s: %w", rdma.DescribeRefs(refs), rdma.DescribePeer(from), err)
 }
 
-func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {
-	addr, err := address(from)
+func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*rdma.Lent, error) {
+	addr, err := rdma.Address(from, Protocol)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.newLease(ctx, refs)
+	l, err := c.arena.Lend(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +66,14 @@ func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 
 // fetchAll fills every block of the lease; no byte is written to it any more
 // once it returns.
-func (c *Client) fetchAll(ctx context.Context, t target, l *lease) error {
-	if len(l.blocks) == 1 {
-		return c.fetchOne(ctx, t, &l.blocks[0], into(l.blocks[0].Data))
+func (c *Client) fetchAll(ctx context.Context, t target, l *rdma.Lent) error {
+	if len(l.Blocks()) == 1 {
+		return c.fetchOne(ctx, t, &l.Blocks()[0], into(l.Blocks()[0].Data))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.cfg.ConnsPerPeer)
-	for i := range l.blocks {
-		g.Go(func() error { return c.fetchOne(ctx, t, &l.blocks[i], into(l.blocks[i].Data)) })
+	for i := range l.Blocks() {
+		g.Go(func() error { return c.fetchOne(ctx, t, &l.Blocks()[i], into(l.Blocks()[i].Data)) })
 	}
 	return g.Wait()
 }
@@ -96,30 +96,4 @@ func (c *Client) fetchOne(ctx context.Context, t target, b *chunk.Received, take
 	}
 	c.cfg.Counters.Failed(errors.Is(err, chunk.ErrCorrupt))
 	return err
-}
-
-// address returns where the peer is reached, as HOST:PORT.
-func address(p chunk.Peer) (string, error) {
-	addr, ok := p.Addrs[Protocol]
-	if !ok || addr == "" {
-		return "", fmt.Errorf("it has no %s address", Protocol)
-	}
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("its %s address is %q, want HOST:PORT", Protocol, addr)
-	}
-	return addr, nil
-}
-
-func describePeer(p chunk.Peer) string {
-	if p.Name == "" {
-		return p.Node.Short()
-	}
-	return p.Name + " (" + p.Node.Short() + ")"
-}
-
-func describe(refs []chunk.BlockRef) string {
-	if len(refs) == 1 {
-		return fmt.Sprintf("block %d of %s", refs[0].Index, refs[0].Object.Short())
-	}
-	return fmt.Sprintf("%d blocks", len(refs))
 }

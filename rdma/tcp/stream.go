@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma"
 )
 
 // streamPiece is how many bytes of a block are handed on at once. The page
@@ -28,23 +29,23 @@ func (c *Client) FetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRe
 }
 
 func (c *Client) fetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRef, put func([]byte) error) (chunk.Received, error) {
-	addr, err := address(from)
+	addr, err := rdma.Address(from, Protocol)
 	if err != nil {
 		return chunk.Received{}, err
 	}
-	if err := checkRef(ref); err != nil {
+	if err := rdma.CheckRef(ref); err != nil {
 		return chunk.Received{}, err
 	}
 	slot := ref
 	slot.Len = min(ref.Len, streamPiece)
-	l, err := c.newLease(ctx, []chunk.BlockRef{slot})
+	l, err := c.arena.Lend(ctx, []chunk.BlockRef{slot})
 	if err != nil {
 		return chunk.Received{}, err
 	}
 	defer l.Release()
 	b := chunk.Received{Ref: ref}
 	t := target{peer: from, addr: addr, claim: c.cfg.Auth.Claim(from)}
-	if err := c.fetchOne(ctx, t, &b, throughTo(l.blocks[0].Data, ref.Len, put)); err != nil {
+	if err := c.fetchOne(ctx, t, &b, throughTo(l.Blocks()[0].Data, ref.Len, put)); err != nil {
 		return chunk.Received{}, err
 	}
 	return b, nil

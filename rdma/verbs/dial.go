@@ -78,7 +78,7 @@ func (c *Client) join(ctx context.Context, peer chunk.Peer, addr string, path de
 		}
 		return nil, err
 	}
-	c.cfg.Log.Debug("RDMA connection with a provider", "peer", describePeer(peer), "path", describePath(path))
+	c.cfg.Log.Debug("RDMA connection with a provider", "peer", rdma.DescribePeer(peer), "path", describePath(path))
 	return l, nil
 }
 

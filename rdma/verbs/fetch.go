@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -38,7 +36,7 @@ func (c *Client) Fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 		if c.life.Err() != nil {
 			err = chunk.ErrClosed // whichever wait it was that Close ended first
 		}
-		return nil, fmt.Errorf("fetch %s from %s by RDMA: %w", describe(refs), describePeer(from), err)
+		return nil, fmt.Errorf("fetch %s from %s by RDMA: %w", rdma.DescribeRefs(refs), rdma.DescribePeer(from), err)
 	}
 	return l, nil
 }
@@ -49,15 +47,15 @@ func Elsewhere(err error) bool {
 	return pausing(err) || errors.Is(err, ErrPaused) || errors.Is(err, ErrFull) || errors.Is(err, ErrMemory)
 }
 
-func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*lease, error) {
+func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockRef) (*rdma.Lent, error) {
 	if len(refs) > maxBlocks {
 		return nil, fmt.Errorf("%w: %d blocks at once, want %d at most", rdma.ErrTooLarge, len(refs), maxBlocks)
 	}
-	addr, err := address(from)
+	addr, err := rdma.Address(from, Protocol)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.newLease(ctx, refs)
+	l, err := c.arena.Lend(ctx, refs)
 	if err != nil || len(refs) == 0 {
 		return l, err
 	}
@@ -74,17 +72,17 @@ func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 
 // fetchFrom tries one link, and one more if that one broke under it: perhaps
 // for another's sake.
-func (c *Client) fetchFrom(ctx context.Context, p *peerLinks, l *lease) error {
+func (c *Client) fetchFrom(ctx context.Context, p *peerLinks, l *rdma.Lent) error {
 	for again := true; ; again = false {
-		k, rail, err := p.pick(ctx, l.blocks[0].Ref)
+		k, rail, err := p.pick(ctx, l.Blocks()[0].Ref)
 		connected := err == nil
 		if connected {
-			for range l.blocks {
+			for range l.Blocks() {
 				c.cfg.Counters.Request()
 			}
 			if err = c.fetchOver(ctx, k, l); err == nil {
 				p.rails.worked(rail)
-				c.total.worked(k.path.Local.Name(), l.bytes())
+				c.total.worked(k.path.Local.Name(), read(l))
 				return nil
 			}
 		}
@@ -104,7 +102,7 @@ func (c *Client) fetchFrom(ctx context.Context, p *peerLinks, l *lease) error {
 			c.total.failed(err)
 		}
 		if connected {
-			for range l.blocks {
+			for range l.Blocks() {
 				c.cfg.Counters.Failed(errors.Is(err, chunk.ErrCorrupt))
 			}
 		}
@@ -122,11 +120,11 @@ func broke(err error) bool {
 }
 
 // fetchOver asks, READs, checks and gives back.
-func (c *Client) fetchOver(ctx context.Context, k *link, l *lease) error {
-	refs := make([]chunk.BlockRef, len(l.blocks))
-	for i := range l.blocks {
-		l.blocks[i] = chunk.Received{Ref: l.blocks[i].Ref, Data: l.slots[i].Data}
-		refs[i] = l.blocks[i].Ref
+func (c *Client) fetchOver(ctx context.Context, k *link, l *rdma.Lent) error {
+	refs := make([]chunk.BlockRef, len(l.Blocks()))
+	for i := range l.Blocks() {
+		l.Blocks()[i] = chunk.Received{Ref: l.Blocks()[i].Ref, Data: l.Slot(i).Data}
+		refs[i] = l.Blocks()[i].Ref
 	}
 	asked := time.Now()
 	id := c.lastID.Add(1)
@@ -186,7 +184,7 @@ func (l *link) complain(ctx context.Context, id uint32, g grant, wrong error) er
 }
 
 // take READs the blocks of a grant into the lease's memory and checks them.
-func (c *Client) take(ctx context.Context, k *link, g grant, l *lease, refs []chunk.BlockRef) error {
+func (c *Client) take(ctx context.Context, k *link, g grant, l *rdma.Lent, refs []chunk.BlockRef) error {
 	if g.incarnation != k.peer.Incarnation {
 		err := fmt.Errorf("%w: incarnation %d answered", chunk.ErrWrongNode, g.incarnation)
 		k.fail(err)
@@ -207,13 +205,13 @@ func (c *Client) take(ctx context.Context, k *link, g grant, l *lease, refs []ch
 		if p.addr > -uint64(p.len) {
 			return fmt.Errorf("%w: block %d is said to lie at the end of memory", chunk.ErrCorrupt, p.index)
 		}
-		reads = c.pieces(reads, k, l.slots[i], p)
+		reads = c.pieces(reads, k, l.Slot(i), p)
 	}
 	if err := k.read(ctx, reads); err != nil {
 		return err
 	}
 	for i, p := range g.blocks {
-		b := &l.blocks[i]
+		b := &l.Blocks()[i]
 		if p.zero {
 			*b = chunk.Received{Ref: b.Ref, Zero: true, Sum: chunk.Sum(make([]byte, p.len))}
 			continue
@@ -278,80 +276,10 @@ var errPeer = errors.New("the peer failed")
 // longestRetry bounds what a peer can say of when to ask it again.
 const longestRetry = 10 * time.Second
 
-// lease lends slots of the arena. Release may race with itself: the first call
-// counts.
-type lease struct {
-	arena    *rdma.Arena
-	slots    []rdma.Slot
-	blocks   []chunk.Received
-	released atomic.Bool
-}
-
-var _ chunk.Lease = (*lease)(nil)
-
-// newLease waits for the memory of all of refs.
-func (c *Client) newLease(ctx context.Context, refs []chunk.BlockRef) (*lease, error) {
-	sizes := make([]int64, len(refs))
-	for i, r := range refs {
-		if r.Index < 0 || r.Len <= 0 || r.Len > chunk.MaxBlockSize {
-			return nil, fmt.Errorf("impossible block: index %d, %d bytes", r.Index, r.Len)
-		}
-		sizes[i] = r.Len
-	}
-	slots, err := c.arena.Acquire(ctx, sizes...)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return nil, fmt.Errorf("get memory: %w", err)
-	}
-	l := &lease{arena: c.arena, slots: slots, blocks: make([]chunk.Received, len(refs))}
-	for i, r := range refs {
-		l.blocks[i] = chunk.Received{Ref: r, Data: slots[i].Data}
-	}
-	return l, nil
-}
-
-// bytes returns what was READ.
-func (l *lease) bytes() (n int64) {
-	for _, b := range l.blocks {
+// read returns the bytes that were READ.
+func read(l *rdma.Lent) (n int64) {
+	for _, b := range l.Blocks() {
 		n += int64(len(b.Data))
 	}
 	return n
-}
-
-// Blocks implements chunk.Lease.
-func (l *lease) Blocks() []chunk.Received { return l.blocks }
-
-// Release implements chunk.Lease.
-func (l *lease) Release() {
-	if l.released.CompareAndSwap(false, true) {
-		l.arena.Release(l.slots...)
-	}
-}
-
-// address returns where links with the peer are agreed on, as HOST:PORT.
-func address(p chunk.Peer) (string, error) {
-	addr, ok := p.Addrs[Protocol]
-	if !ok || addr == "" {
-		return "", fmt.Errorf("it has no %s address", Protocol)
-	}
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("its %s address is %q, want HOST:PORT", Protocol, addr)
-	}
-	return addr, nil
-}
-
-func describePeer(p chunk.Peer) string {
-	if p.Name == "" {
-		return p.Node.Short()
-	}
-	return p.Name + " (" + p.Node.Short() + ")"
-}
-
-func describe(refs []chunk.BlockRef) string {
-	if len(refs) == 1 {
-		return fmt.Sprintf("block %d of %s", refs[0].Index, refs[0].Object.Short())
-	}
-	return fmt.Sprintf("%d blocks", len(refs))
 }

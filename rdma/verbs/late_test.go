@@ -49,11 +49,11 @@ func ReadLate(ctx context.Context, c *Client, h *Handler, from chunk.Peer, ref c
 			return 0, nil, errors.New("the lease does not run out")
 		}
 	}
-	l, err := c.newLease(ctx, []chunk.BlockRef{ref})
+	l, err := c.arena.Lend(ctx, []chunk.BlockRef{ref})
 	if err != nil {
 		return 0, nil, err
 	}
-	reads := c.pieces(nil, k, l.slots[0], g.blocks[0])
+	reads := c.pieces(nil, k, l.Slot(0), g.blocks[0])
 	n, err := k.queue.Read(reads)
 	if err != nil {
 		return 0, nil, err
@@ -69,5 +69,5 @@ func ReadLate(ctx context.Context, c *Client, h *Handler, from chunk.Peer, ref c
 	for range m2 {
 		<-k.room
 	}
-	return out[0].Status, l.blocks[0].Data, nil
+	return out[0].Status, l.Blocks()[0].Data, nil
 }

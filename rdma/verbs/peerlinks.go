@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/rdma"
 	"github.com/p2pfs/p2pfs/rdma/devices"
 )
 
@@ -190,7 +191,7 @@ func (p *peerLinks) pause(n int, why error) {
 	p.mu.Lock()
 	p.failed = why
 	p.mu.Unlock()
-	p.c.cfg.Log.Warn("an RDMA connection is paused", "peer", describePeer(p.peer), "rail", n, "path", describePath(p.paths[n%len(p.paths)]), "pause", d, "err", why)
+	p.c.cfg.Log.Warn("an RDMA connection is paused", "peer", rdma.DescribePeer(p.peer), "rail", n, "path", describePath(p.paths[n%len(p.paths)]), "pause", d, "err", why)
 }
 
 // close breaks every link.
