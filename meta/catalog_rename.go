@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,13 +165,7 @@ func (r *renaming) clear(ctx context.Context) error {
 	}
 	marked, mv, err := r.c.markRemoval(ctx, r.to, r.dst, r.over.Inode)
 	if errors.Is(err, ErrNotEmpty) { // it is no error of this rename if there was nothing to rename by then
-		now, gerr := r.c.slots.Get(ctx, Key{r.src.Slot, r.src.Field})
-		if gerr == nil && now[0].Version != r.src.Version {
-			gerr = ErrConflict
-		}
-		if gerr != nil {
-			err = gerr
-		}
+		err = cmp.Or(r.c.unchanged(ctx, r.src), err)
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,13 +90,7 @@ func (c *Catalog) markRemoval(ctx context.Context, from Place, r Record, id Inod
 		}
 	}
 	if errors.Is(err, ErrNotEmpty) { // it was, unless it had another name by then
-		now, gerr := c.slots.Get(ctx, Key{r.Slot, r.Field})
-		if gerr == nil && now[0].Version != r.Version {
-			gerr = ErrConflict
-		}
-		if gerr != nil {
-			err = gerr
-		}
+		err = cmp.Or(c.unchanged(ctx, r), err)
 	}
 	if err != nil {
 		return Record{}, nil, err
@@ -107,6 +102,15 @@ func (c *Catalog) markRemoval(ctx context.Context, from Place, r Record, id Inod
 	}
 	at, err := c.slots.Apply(ctx, dirSlot(from.Dir), []If{{Field: from.Name, Version: r.Version}}, []Set{{from.Name, b}})
 	return Record{Slot: r.Slot, Field: from.Name, Value: b, Version: at}, mv, err
+}
+
+// unchanged returns ErrConflict if a record is not as it was read.
+func (c *Catalog) unchanged(ctx context.Context, r Record) error {
+	now, err := c.slots.Get(ctx, Key{r.Slot, r.Field})
+	if err == nil && now[0].Version != r.Version {
+		err = ErrConflict
+	}
+	return err
 }
 
 // endRemoval ends the removal that r, the record of from, tells of. at is the
