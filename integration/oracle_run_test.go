@@ -38,6 +38,7 @@ type oracleRun struct {
 	counts map[oracle.Kind]int
 	took   map[oracle.Kind]time.Duration
 	fails  map[oracle.Kind]int // that ended with something else than Done, as the model allows
+	failed string              // what was wrong, without the steps
 }
 
 type oracleNode struct {
@@ -51,10 +52,15 @@ type oracleNode struct {
 func newOracleRun(t *testing.T, store string) *oracleRun {
 	t.Helper()
 	r := &oracleRun{
-		t: t, c: newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure", "--meta-timeout=2s"), lab: newNetlab(t, oracle.Size),
-		byID: map[string]oracle.Node{}, sources: map[string]string{}, model: oracle.NewModel(),
+		t: t, byID: map[string]oracle.Node{}, sources: map[string]string{}, model: oracle.NewModel(),
 		counts: map[oracle.Kind]int{}, took: map[oracle.Kind]time.Duration{}, fails: map[oracle.Kind]int{},
 	}
+	t.Cleanup(func() { // before the first: said after all the logs, which are long
+		if r.failed != "" {
+			t.Log(r.failed)
+		}
+	})
+	r.c, r.lab = newCluster(t, "--chunk-size="+itoa(oracleChunk), "--insecure", "--meta-timeout=2s"), newNetlab(t, oracle.Size)
 	r.store = newNetStore(t, r.lab.stored, store, filepath.Join(r.c.dir, store))
 	r.c.url = r.store.url()
 	r.store.start()
@@ -327,7 +333,8 @@ func (r *oracleRun) report(seed uint64, err error) {
 	if werr := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); werr != nil {
 		where = werr.Error()
 	}
-	r.t.Fatalf("seed %d, step %d: %s\n%v\nthe last command said: %s\nthe steps, %s:\n%s", seed, len(r.steps), r.steps[len(r.steps)-1], err, r.said, where, strings.Join(lines, "\n"))
+	r.failed = fmt.Sprintf("seed %d, step %d: %s\n%v\nthe last command said: %s\nthe steps: %s", seed, len(r.steps), r.steps[len(r.steps)-1], err, r.said, where)
+	r.t.Fatalf("the steps:\n%s", strings.Join(lines, "\n"))
 }
 
 // envNumber is a number from the environment.
