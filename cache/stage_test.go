@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -96,6 +97,78 @@ func TestPutEndsAStage(t *testing.T) {
 	require.Equal(t, 1, checkHeld(t, f, o))
 	put(t, f, o, 1)
 	require.True(t, f.Complete())
+}
+
+// Zeros do not wait for a stage of the same block either, nor do they leave it
+// out: the stage may come to nothing.
+func TestZerosEndAStage(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	o := object(3 * bs)
+	f := openFile(t, c, o)
+	st := begin(t, f, 1)
+	require.NoError(t, st.Write(bytes.Repeat([]byte{7}, bs/2)))
+	zeros := chunk.NewBitmap(o.Blocks())
+	zeros.Set(1)
+	zeros.Set(2)
+	require.NoError(t, f.PutZero(zeros))
+	require.ErrorIs(t, st.Write([]byte{1}), errRevoked)
+	st.Abort()
+	require.True(t, f.Has(1))
+	require.True(t, f.Has(2))
+	got := make([]byte, 2*bs)
+	_, err := f.Reader().ReadAt(got, bs)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 2*bs), got)
+	put(t, f, o, 0)
+	require.True(t, f.Complete())
+}
+
+// Whatever becomes of the stages and puts that race with it, all zeros are here
+// when PutZero returns.
+func TestStagesAndZerosRace(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	c := openCache(t, config(t))
+	o := object(130 * bs)
+	for round := range 8 {
+		o.ID[0] = byte(round)
+		f := openFile(t, c, o)
+		zeros := chunk.NewBitmap(o.Blocks())
+		for b := range o.Blocks() {
+			zeros.Set(b)
+		}
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(seed, uint64(round*4+w)))
+				for range 100 {
+					b := rng.IntN(o.Blocks())
+					if w == 0 {
+						data := make([]byte, bs)
+						if err := f.Put(b, data, chunk.Sum(data)); err != nil {
+							t.Errorf("put: %v", err)
+						}
+						continue
+					}
+					st, err := f.(chunk.Stager).Stage(b)
+					if err != nil {
+						continue
+					}
+					_ = st.Write(bytes.Repeat([]byte{7}, 1+rng.IntN(bs)))
+					st.Abort()
+				}
+			})
+		}
+		require.NoError(t, f.PutZero(zeros))
+		require.True(t, f.Complete(), "round %d", round)
+		wg.Wait()
+		got := make([]byte, o.Size)
+		_, err := f.Reader().ReadAt(got, 0)
+		require.NoError(t, err)
+		require.Equal(t, make([]byte, o.Size), got)
+	}
 }
 
 // Stages with wrong bytes, committed never, race with puts of the right ones.
