@@ -28,10 +28,13 @@ func (c *nameCache) Get(key string) (known, bool) { return c.cache.Get(key) }
 
 // Set may drop what was there and not take the new value. The key is deleted
 // first: of two values that are set before the first has got in, ristretto would
-// go on with the first.
+// go on with the first. Set waits until the value has got in or was refused, some
+// microseconds: one that gets in after a later Del would be found until
+// ristretto's own goroutine has come to that.
 func (c *nameCache) Set(key string, value known, cost int64) {
 	c.cache.Del(key)
 	c.cache.Set(key, value, cost)
+	c.cache.Wait()
 }
 
 func (c *nameCache) Del(key string) { c.cache.Del(key) }
