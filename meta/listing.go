@@ -21,6 +21,7 @@ type word struct {
 	entry Entry
 	gone  bool
 	at    uint64
+	read  bool // from the store, so that nobody was told of it yet
 }
 
 // newListing takes the entries over.

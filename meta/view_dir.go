@@ -49,7 +49,7 @@ type dirCache struct {
 	listing *listing      // nil: not wholly known
 	loading bool          // a listing is being read; events are kept in pending
 	pending []DirEvent
-	own     map[string]word   // what this process did and the watch has not told yet
+	own     map[string]word   // what this process did, or read since, and the watch has not told yet
 	moving  map[string]uint64 // names under way to other directories, since which version
 	anew    func()            // ends the watch under way, so that another begins
 	behind  uint64            // a version that the store had come to then, and the watch had not; 0: none
@@ -221,16 +221,21 @@ func (v *View) learn(dir InodeID, name string, e *Entry, at uint64) {
 	if at < d.version || at < d.own[name].at || d.listing != nil && at < d.listing.at {
 		return // an older word than what was told may be wrong by now
 	}
+	w := word{gone: e == nil, at: at, read: true}
+	if e != nil {
+		w.entry = *e
+	}
+	if _, did := d.own[name]; did { // somebody may have changed it since
+		d.own[name] = w
+		v.write(d, name, w)
+		return
+	}
 	old, know := v.recallFrom(d, name)
 	if e == nil && know == absent || e != nil && know == present && old == *e {
 		if d.listing != nil {
 			d.listing.set(name, e, at, at > d.version)
 		}
 		return // the table holds it, too
-	}
-	w := word{gone: e == nil, at: at}
-	if e != nil {
-		w.entry = *e
 	}
 	v.write(d, name, w)
 }
@@ -361,10 +366,13 @@ func (v *View) take(d *dirCache, at uint64, events []DirEvent) {
 	var told []DirEvent
 	d.mu.Lock()
 	for _, ev := range events {
-		if ev.At > d.own[ev.Name].at { // else it is older than what was done here, or that itself
-			told = append(told, ev)
+		own := d.own[ev.Name]
+		if ev.At > own.at { // else it is older than what was done here, or that itself
 			v.takeEvent(d, ev)
+		} else if !own.read {
+			continue
 		}
+		told = append(told, ev)
 	}
 	if d.loading {
 		d.pending = append(d.pending, events...)

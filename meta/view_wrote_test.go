@@ -260,6 +260,32 @@ func TestViewOwnBeforeWatch(t *testing.T) {
 	require.Less(t, a.Version, b.Version)
 }
 
+// TestViewOwnIsReplaced: what was done here, and read anew since another process
+// changed it, does not come back, though the watch has told of neither.
+func TestViewOwnIsReplaced(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, r *ownRig) {
+		a := r.link(t, "a")
+		r.view.Wrote(meta.RootDir, a)
+		b := r.link(t, "b")
+		r.view.Wrote(meta.RootDir, b)
+		a2 := r.replace(t, a) // elsewhere
+		r.unlink(t, "b")
+		e, err := r.view.Confirm(t.Context(), meta.RootDir, "a")
+		require.NoError(t, err)
+		require.Equal(t, a2, e)
+		_, err = r.view.Confirm(t.Context(), meta.RootDir, "b")
+		require.ErrorIs(t, err, meta.ErrNotFound)
+		r.shows(t, "a", a2)
+		r.showsNot(t, "b")
+		r.table.fresh()
+		r.catchUp(t, "z")
+		r.shows(t, "a", a2)
+		r.showsNot(t, "b")
+		require.NotContains(t, r.table.fresh(), fmt.Sprintf("a at %d", a.Version))
+	})
+}
+
 // TestViewRenamed: both ends of a rename are seen at once.
 func TestViewRenamed(t *testing.T) {
 	t.Parallel()
