@@ -124,6 +124,9 @@ func (r *restorer) begin() error {
 	if !ok {
 		return nil
 	}
+	if err := r.journal.Epochs(epochsOf(info)); err != nil {
+		return err
+	}
 	offered := r.journal.Offered()
 	if offered == (meta.Epoch{}) { // a new journal: nothing of earlier epochs is in it
 		offered = info.Epoch
@@ -339,6 +342,9 @@ func (r *restorer) enter(ctx context.Context, behind bool) error {
 	if err != nil {
 		return err
 	}
+	if err := r.journal.Epochs(epochsOf(info)); err != nil {
+		return fmt.Errorf("number the epochs of the store: %w", err)
+	}
 	r.catalog.UseStore(info)
 	r.catalog.ForgetBehind()
 	if err := r.save(info); err != nil {
@@ -346,6 +352,9 @@ func (r *restorer) enter(ctx context.Context, behind bool) error {
 	}
 	return nil
 }
+
+// epochsOf returns the epochs that a store has been in, the first one first.
+func epochsOf(s meta.StoreInfo) []meta.Epoch { return append(slices.Clone(s.Epochs), s.Epoch) }
 
 // attempt is one try of restore. All of it may be done again.
 func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration) error {

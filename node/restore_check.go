@@ -228,7 +228,12 @@ func (r *restorer) lookWay(ctx context.Context, d journal.Dir, waits *[]meta.Ino
 			*waits = append(*waits, d.Parent)
 		}
 	}
-	_, err := r.way(ctx, d.ID)
+	parent, err := r.way(ctx, d.ID)
+	if err == nil {
+		if err = r.journal.Flush(); err == nil {
+			err = r.findWay(ctx, parent)
+		}
+	}
 	if errors.Is(err, meta.ErrUnavailable) {
 		return err
 	}

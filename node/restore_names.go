@@ -108,6 +108,11 @@ func (o *offering) pass(ctx context.Context) error {
 		if found, err = o.loose(ctx); err != nil {
 			return err
 		}
+		if len(found) == 0 {
+			if found, err = o.astray(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -141,9 +146,8 @@ func (o *offering) below(ctx context.Context, level []meta.InodeID) error {
 // loose places directories whose way is not known, or leads through one that
 // was removed, if others have brought them back, and returns them. Those that are
 // not there wait; what is below them is placed after them, and nowhere else.
-func (o *offering) loose(ctx context.Context) ([]meta.InodeID, error) {
-	var ids, found []meta.InodeID
-	o.waits = nil
+func (o *offering) loose(ctx context.Context) (found []meta.InodeID, err error) {
+	var ids []meta.InodeID
 	for id := range o.children {
 		if _, known := o.dirs[id]; !known { // there only as the place of others
 			ids = append(ids, id)
@@ -159,7 +163,28 @@ func (o *offering) loose(ctx context.Context) ([]meta.InodeID, error) {
 		_, seen := o.placed[id]
 		return seen
 	})
-	err := o.each(ctx, ids, func(ctx context.Context, id meta.InodeID) error {
+	found, o.waits, err = o.where(ctx, ids)
+	return found, err
+}
+
+// astray places directories that others have brought back elsewhere than below
+// the parent that is known here, which waits or was removed, and returns them: who
+// moved them, or removed that parent, need not have told this node.
+func (o *offering) astray(ctx context.Context) ([]meta.InodeID, error) {
+	var ids []meta.InodeID
+	for id, d := range o.dirs {
+		if _, seen := o.placed[id]; !seen && (d.Names || len(o.children[id]) > 0) {
+			ids = append(ids, id)
+		}
+	}
+	found, _, err := o.where(ctx, ids)
+	return found, err
+}
+
+// where places those directories where they are that are in the store, and
+// returns them, and the others.
+func (o *offering) where(ctx context.Context, ids []meta.InodeID) (found, missing []meta.InodeID, err error) {
+	err = o.each(ctx, ids, func(ctx context.Context, id meta.InodeID) error {
 		_, err := o.r.catalog.Dir(ctx, id)
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -168,13 +193,13 @@ func (o *offering) loose(ctx context.Context) ([]meta.InodeID, error) {
 			o.placed[id] = id
 			found = append(found, id)
 		case errors.Is(err, meta.ErrNotFound):
-			o.waits = append(o.waits, id)
+			missing = append(missing, id)
 		default:
 			return err
 		}
 		return nil
 	})
-	return found, err
+	return found, missing, err
 }
 
 // each calls fn with some directories, several at a time.
@@ -232,9 +257,9 @@ func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
 }
 
 // unplaced offers names in directories that have no place here, but which others
-// have brought back: those whose parent waits, and those that lost the name they
-// are known under here. Names that are missing there would count as removed, and
-// removed ones would be back.
+// have brought back: those that lost the name they are known under here. Names
+// that are missing there would count as removed, and removed ones would be back.
+// Those that are not there wait, whatever became of their parent.
 func (o *offering) unplaced(ctx context.Context) error {
 	var ids []meta.InodeID
 	for id, d := range o.dirs {
@@ -252,7 +277,7 @@ func (o *offering) unplaced(ctx context.Context) error {
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if _, lost := o.placed[id]; lost {
+		if !slices.Contains(o.waits, id) {
 			o.waits = append(o.waits, id)
 		}
 		return nil

@@ -314,6 +314,51 @@ func TestMovedDirectoriesWaitForTheirNewParent(t *testing.T) { // N6
 	}
 }
 
+// What a node knows of the way to a directory may be out of date, and lead through
+// one that it removed: what it removed, and wrote, in there counts all the same
+// once others have brought the directory back, below it as well.
+func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
+	t.Parallel()
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	a, c, d := newMember(t, t.TempDir()), newMember(t, t.TempDir()), newMember(t, t.TempDir())
+	for _, m := range []*member{a, c, d} {
+		m.on(s.Another(), info)
+	}
+	mkdir := func(m *member, in meta.InodeID, name string) meta.InodeID {
+		e, err := m.c.Mkdir(t.Context(), in, name, meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		return e.Inode
+	}
+	from, to := mkdir(c, meta.RootDir, "from"), mkdir(d, meta.RootDir, "to")
+	x := mkdir(c, from, "x")
+	_, err = c.c.Link(t.Context(), x, metatest.File("removed", 5))
+	require.NoError(t, err)
+	_, _, err = a.c.Unlink(t.Context(), x, "removed", 0)
+	require.NoError(t, err)
+	below := mkdir(a, x, "below")
+	_, err = a.c.Link(t.Context(), below, metatest.File("kept", 5))
+	require.NoError(t, err)
+	require.NoError(t, a.j.Flush())
+	require.NoError(t, a.r.findWay(t.Context(), x))
+	_, err = d.c.Rename(t.Context(), meta.Place{Dir: from, Name: "x"}, meta.Place{Dir: to, Name: "x"}, meta.RenameOptions{})
+	require.NoError(t, err)
+	_, err = a.c.Rmdir(t.Context(), meta.RootDir, "from")
+	require.NoError(t, err)
+	want := treeOf(t, a.c)
+
+	s = memory.New()
+	for _, m := range []*member{a, d, c} {
+		m.on(s.Another(), info)
+		require.NoError(t, m.r.enter(t.Context(), false))
+		require.NoError(t, m.r.attempt(t.Context(), "test", 0))
+		m.c.Release()
+	}
+	require.NoError(t, a.r.offerLate(t.Context()))
+	require.Equal(t, want, treeOf(t, a.c))
+}
+
 // A journal follows what others do to its names.
 func TestTheJournalFollows(t *testing.T) { // N6
 	t.Parallel()

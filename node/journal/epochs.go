@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -28,8 +29,43 @@ func (j *Journal) loadEpochs(b *bolt.Bucket) error {
 	})
 }
 
+// Epochs tells of the epochs that the store has been in, the first one first.
+// What was written in one counts as later than what was in those before it: so
+// they have to be told before anything of a new one is.
+func (j *Journal) Epochs(all []meta.Epoch) error {
+	if err := j.Flush(); err != nil {
+		return err
+	}
+	j.flushing.Lock()
+	defer j.flushing.Unlock()
+	return j.numbering(func() error {
+		return j.db.Update(func(tx *bolt.Tx) error {
+			for _, e := range all {
+				if _, err := j.number(tx.Bucket(bucketEpochs), e); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// numbering does what numbers epochs, and forgets the new numbers if that is not
+// in the file. j.flushing is held.
+func (j *Journal) numbering(do func() error) error {
+	known := uint64(len(j.epochs))
+	err := j.guard(do)
+	if err != nil {
+		for n := known; n < uint64(len(j.byNumber)); n++ {
+			delete(j.epochs, j.byNumber[n])
+		}
+		maps.DeleteFunc(j.byNumber, func(n uint64, _ meta.Epoch) bool { return n >= known })
+	}
+	return err
+}
+
 // number returns the number that stands for an epoch in the file. They are
-// given in the order in which this node came to know of them. j.flushing is held.
+// given in the order of Epochs, and of what is written. j.flushing is held.
 func (j *Journal) number(b *bolt.Bucket, e meta.Epoch) (uint64, error) {
 	if n, ok := j.epochs[e]; ok {
 		return n, nil

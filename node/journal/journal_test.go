@@ -386,3 +386,24 @@ func BenchmarkRegister(b *testing.B) {
 		require.NoError(b, j.Close())
 	}
 }
+
+// What is written in a later epoch of the store counts as later, though this node
+// comes to know of what was written in an earlier one after that. N6
+func TestEpochsAreInTheOrderOfTheStore(t *testing.T) {
+	t.Parallel()
+	e := []meta.Epoch{{1}, {2}, {3}}
+	j := open(t, t.TempDir())
+	require.NoError(t, j.Epochs(e))
+	d := meta.Entry{Name: "d", Kind: meta.KindDir, Inode: 7, Mode: 0o755}
+	last := func(epoch meta.Epoch, version uint64, parent meta.InodeID) {
+		d.Version = version
+		j.Way(parent, epoch, d)
+	}
+	last(e[2], 5, 30)
+	last(e[1], 900, 20)
+	dirs, err := j.Dirs()
+	require.NoError(t, err)
+	i := slices.IndexFunc(dirs, func(x journal.Dir) bool { return x.ID == 7 })
+	require.GreaterOrEqual(t, i, 0)
+	require.Equal(t, meta.InodeID(30), dirs[i].Parent)
+}

@@ -3,7 +3,6 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
-	"maps"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -205,8 +204,7 @@ func (j *Journal) take() (batch []change, taken uint64) {
 // flush writes changes, all of those of a turn among them, and empties the file
 // of that turn. j.flushing is held.
 func (j *Journal) flush(batch []change, taken uint64) error {
-	known := uint64(len(j.epochs))
-	err := j.guard(func() error {
+	err := j.numbering(func() error {
 		return j.db.Update(func(tx *bolt.Tx) error {
 			if err := tx.Bucket(bucketState).Put(keyTaken, binary.LittleEndian.AppendUint64(nil, taken)); err != nil {
 				return err
@@ -216,10 +214,6 @@ func (j *Journal) flush(batch []change, taken uint64) error {
 	})
 	j.handover.behind = err != nil
 	if err != nil {
-		for n := known; n < uint64(len(j.byNumber)); n++ { // their numbers are not in the file
-			delete(j.epochs, j.byNumber[n])
-		}
-		maps.DeleteFunc(j.byNumber, func(n uint64, _ meta.Epoch) bool { return n >= known })
 		return err
 	}
 	j.taken = taken
