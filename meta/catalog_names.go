@@ -390,24 +390,18 @@ func (c *Catalog) Replace(ctx context.Context, dir InodeID, e Entry, ifVersion u
 	if ifVersion == 0 {
 		return Entry{}, fmt.Errorf("replace %q: no version to replace", e.Name)
 	}
-	// Read first: what a newer program wrote into the record is kept.
-	recs, err := c.slots.Get(ctx, Key{dirSlot(dir), e.Name})
+	r, err := c.settled(ctx, dir, e.Name)
 	switch {
 	case err != nil:
-	case recs[0].Value == nil:
+	case r.Value == nil:
 		err = ErrNotFound
-	case recs[0].Version != ifVersion:
+	case r.Version != ifVersion:
 		err = ErrConflict
 	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, err)
 	}
-	if _, again, err := c.stand(ctx, dir, recs[0]); again {
-		return Entry{}, fmt.Errorf("replace %q: %w", e.Name, ErrConflict)
-	} else if err != nil && !errors.Is(err, ErrFormat) {
-		return Entry{}, err
-	}
-	b, err := MarshalEntry(e, recs[0].Value)
+	b, err := MarshalEntry(e, r.Value) // what a newer program wrote into the record is kept
 	if err != nil {
 		return Entry{}, err
 	}

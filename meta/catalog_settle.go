@@ -48,6 +48,24 @@ func (c *Catalog) stand(ctx context.Context, dir InodeID, r Record) (e Entry, ag
 	return e, false, nil
 }
 
+// settled reads the record of a name, and finishes what it finds half done: only
+// then does it say whether the name is there. It may be one that cannot be read.
+func (c *Catalog) settled(ctx context.Context, dir InodeID, name string) (Record, error) {
+	for {
+		recs, err := c.slots.Get(ctx, Key{dirSlot(dir), name})
+		if err != nil || recs[0].Value == nil {
+			return Record{}, err
+		}
+		_, again, err := c.stand(ctx, dir, recs[0])
+		if !again {
+			if errors.Is(err, ErrFormat) {
+				err = nil
+			}
+			return recs[0], err
+		}
+	}
+}
+
 // bury takes away the name r if its directory id is dead: who removed it ended
 // between the two steps of Rmdir, or is there now.
 func (c *Catalog) bury(ctx context.Context, dir InodeID, r Record, id InodeID) (buried bool, err error) {

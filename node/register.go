@@ -396,7 +396,11 @@ func (r *registration) nameSome(ctx context.Context, some []*naming) error {
 // publish: it stays the same file.
 func (r *registration) giveOver(ctx context.Context, n *naming) (meta.Entry, error) {
 	if n.entry.Kind != meta.KindFile || n.over.Kind != meta.KindFile {
-		return r.node.catalog.Replace(ctx, n.dir, n.entry, n.over.Version)
+		e, err := r.node.catalog.Replace(ctx, n.dir, n.entry, n.over.Version)
+		if errors.Is(err, meta.ErrNotFound) {
+			err = fmt.Errorf("%w: %w", meta.ErrConflict, err)
+		}
+		return e, err
 	}
 	e, _, err := r.node.catalog.Publish(ctx, n.dir, n.entry, meta.PublishIf{Over: n.over, Known: true, SetAttrs: true})
 	if errors.Is(err, meta.ErrStale) { // removed, or another file has the name

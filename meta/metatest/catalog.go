@@ -63,6 +63,7 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"LateMover":    testLateMover,
 		"LateAdopt":    testLateAdopt,
 		"LostAnswer":   testLostAnswer,
+		"MovedReplace": testMovedReplace,
 		"ReferSlips":   testReferSlips,
 		"RmdirCrash":   testRmdirCrash,
 		"LateRmdir":    testLateRmdir,

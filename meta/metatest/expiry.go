@@ -59,6 +59,9 @@ func testExpiry(t *testing.T, s meta.Slots) {
 		_, _, err = c.Publish(ctx, root, again(old), meta.PublishIf{Known: true, Over: believed})
 		require.ErrorIs(t, err, meta.ErrStale, "it is not brought back by who had it open")
 	}
+	believed := over("old 1")
+	_, err = c.Replace(ctx, root, again(believed), believed.Version)
+	require.ErrorIs(t, err, meta.ErrNotFound)
 	over("old 2")
 	_, err = c.Rename(ctx, meta.Place{Dir: root, Name: "old 2"}, meta.Place{Dir: root, Name: "new"}, meta.RenameOptions{})
 	require.ErrorIs(t, err, meta.ErrNotFound)

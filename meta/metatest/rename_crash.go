@@ -2,6 +2,7 @@ package metatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -147,6 +148,36 @@ func afterCrash(t *testing.T, c *meta.Catalog, from, to meta.Place, src, dst met
 		}
 		require.NoError(t, c.DiscardDir(t.Context(), dir), "no decision is in the way")
 	}
+}
+
+// testMovedReplace: once a file is seen at the place that it is moved to, who
+// replaces it by its version hears that its old name is gone, though the mover
+// was killed before it took that name away. W7, N3
+func testMovedReplace(t *testing.T, s meta.Slots) {
+	c := meta.NewCatalog(s, meta.Options{})
+	Join(t, c)
+	killAtEach(t, s, func(t *testing.T, n string, mortal *Mortal) {
+		from := meta.Place{Dir: mkdir(t, c, meta.RootDir, "s"+n).Inode, Name: "f"}
+		to := meta.Place{Dir: mkdir(t, c, meta.RootDir, "t"+n).Inode, Name: "f"}
+		f := link(t, c, from.Dir, File("f", 1))
+		_, moved := meta.NewCatalog(mortal, meta.Options{}).Rename(t.Context(), from, to, meta.RenameOptions{})
+		_, there := has(t, c, to)
+		require.True(t, there || moved != nil)
+
+		_, err := c.Replace(t.Context(), from.Dir, again(f), f.Version)
+		_, stays := has(t, c, from)
+		switch {
+		case err == nil:
+			require.True(t, stays)
+		case errors.Is(err, meta.ErrConflict):
+			require.False(t, there, "it was elsewhere by then")
+		default:
+			require.ErrorIs(t, err, meta.ErrNotFound)
+			require.False(t, stays)
+		}
+		_, there = has(t, c, to)
+		require.NotEqual(t, stays, there)
+	})
 }
 
 // testRmdirDead: a name whose directory is dead counts as gone for everyone.
