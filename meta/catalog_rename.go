@@ -77,6 +77,7 @@ type renaming struct {
 	src, dst   Record // as read last
 	entry      Entry  // of src
 	over       *Entry // of dst; nil: there is none
+	cleared    bool   // an empty directory may have gone for one that is renamed
 	referenced chunk.ObjectID
 	oldRef     Reference // of the object referenced; zero: not recorded
 }
@@ -134,6 +135,10 @@ func (r *renaming) read(ctx context.Context) error {
 		if again {
 			continue
 		}
+		if err == nil && r.cleared && e.Kind != KindDir {
+			// No file takes the place of a directory in one step.
+			err = fmt.Errorf("the directory to rename has gone: %w", ErrNotFound)
+		}
 		r.entry = e
 		return err
 	}
@@ -170,6 +175,7 @@ func (r *renaming) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.cleared = true
 	dead, err := r.c.removeMarked(ctx, r.over.Inode, mv)
 	if err == nil && !dead {
 		err = r.c.settle(ctx, r.to, marked, mv)

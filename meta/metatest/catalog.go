@@ -64,6 +64,7 @@ func RunCatalog(t *testing.T, open func(t *testing.T) meta.Slots) {
 		"LateAdopt":    testLateAdopt,
 		"LostAnswer":   testLostAnswer,
 		"MovedReplace": testMovedReplace,
+		"LateSource":   testLateSource,
 		"ReferSlips":   testReferSlips,
 		"RmdirCrash":   testRmdirCrash,
 		"LateRmdir":    testLateRmdir,

@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -99,6 +100,58 @@ func testLateRmdir(t *testing.T, s meta.Slots) {
 			break
 		}
 		require.False(t, first == nil && second == nil, "both say that they removed it, the second before change %d", n)
+	}
+}
+
+// testLateSource: before each change of the rename of a directory over another,
+// another node removes it and gives its name to a file. That file takes no
+// directory's place. N3
+func testLateSource(t *testing.T, s meta.Slots) {
+	c := meta.NewCatalog(s, meta.Options{})
+	Join(t, c)
+	for name, across := range map[string]bool{"within": false, "across": true} {
+		for n, late := 0, true; late; n++ {
+			late = false
+			t.Run(fmt.Sprint(name, " from change ", n), func(t *testing.T) {
+				top := mkdir(t, c, meta.RootDir, fmt.Sprint(name, n)).Inode
+				from, to := meta.Place{Dir: top, Name: "from"}, meta.Place{Dir: top, Name: "to"}
+				if across {
+					to.Dir = mkdir(t, c, top, "other").Inode
+				}
+				src := mkdir(t, c, from.Dir, from.Name)
+				mkdir(t, c, to.Dir, to.Name)
+
+				changes := 0
+				hooked := &Hooked{Slots: s, Before: func(meta.Slot, []meta.Set) error {
+					if changes++; changes-1 == n {
+						late = true
+						if err := rmdir(t, c, from.Dir, from.Name); err != nil {
+							require.ErrorIs(t, err, meta.ErrNotFound)
+						}
+						link(t, c, from.Dir, File(from.Name, 1))
+					}
+					return nil
+				}}
+				m, err := meta.NewCatalog(hooked, meta.Options{}).Rename(t.Context(), from, to, meta.RenameOptions{})
+				got, ok := has(t, c, to)
+				if err == nil {
+					require.Equal(t, src.Inode, m.Entry.Inode)
+					require.True(t, ok)
+					require.Equal(t, src.Inode, got.Inode)
+					return
+				}
+				if !errors.Is(err, meta.ErrIsDir) {
+					require.ErrorIs(t, err, meta.ErrNotFound)
+				}
+				require.True(t, !ok || got.Kind == meta.KindDir && got.Inode != src.Inode)
+				got, ok = has(t, c, from)
+				require.True(t, ok)
+				require.Equal(t, meta.KindFile, got.Kind)
+			})
+			if !late {
+				require.Positive(t, n)
+			}
+		}
 	}
 }
 
