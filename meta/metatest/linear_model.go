@@ -21,7 +21,7 @@ const (
 // linOp is an operation of a history.
 type linOp struct {
 	kind   string
-	at, to linPlace // to: of renames
+	at, to linPlace // to: of renames; of a clear it is what the rename is to leave
 	dir    int8     // that mkdir makes
 	file   uint16   // inode that is published
 	object uint16   // that is published
