@@ -78,12 +78,16 @@ func TestKilledReaderDiesSoon(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			start := time.Now()
 			u.kill()
-			require.Less(t, time.Since(start), time.Second)
+			require.Less(t, time.Since(start), diesWithin)
 			d.on("gate", "f")
 			newUser(t, d).cat("f", 1, 4096)
 		})
 	}
 }
+
+// diesWithin bounds how long a reader that was killed may stay, on a machine that
+// is busy. One that is not let go stays for ever.
+const diesWithin = 10 * time.Second
 
 // The default action of these ends a process that does not handle them; the
 // last one dumps core, which the kernel does not turn into a SIGKILL.
@@ -102,7 +106,7 @@ func TestSignalledReaderDiesSoon(t *testing.T) {
 		select {
 		case <-ended:
 			require.Equal(t, sig, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
-		case <-time.After(time.Second):
+		case <-time.After(diesWithin):
 			t.Errorf("%v: still there", sig)
 			_ = cmd.Process.Kill()
 			<-ended

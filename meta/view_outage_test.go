@@ -44,7 +44,7 @@ func TestViewOutage(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Len(t, r.names(t), 50)
-			require.Less(t, time.Since(start), timeout/2)
+			require.Less(t, time.Since(start), 10*timeout, "not one wait each")
 			require.GreaterOrEqual(t, r.view.State().Stale, stale+101)
 
 			// Unknown is not the same as absent.
@@ -63,7 +63,7 @@ func TestViewOutage(t *testing.T) {
 			wg.Wait()
 			_, err = r.view.List(t.Context(), meta.NewInodeID())
 			require.ErrorIs(t, err, meta.ErrUnavailable)
-			require.Less(t, time.Since(start), 2*timeout)
+			require.Less(t, time.Since(start), 10*timeout, "not one wait each")
 
 			// It comes back by itself, with what happened meanwhile.
 			r.link(t, "new")

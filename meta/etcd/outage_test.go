@@ -17,6 +17,7 @@ import (
 const (
 	soon = 30 * time.Second
 	tick = 10 * time.Millisecond
+	busy = 5 * time.Second // what a machine that is busy may add to a bound
 )
 
 var (
@@ -37,12 +38,12 @@ func TestOpenWithoutStore(t *testing.T) {
 	for _, user := range []string{"", "user:secret@"} {
 		start := time.Now()
 		s := open(t, "etcd://"+user+addr+"/x", etcd.Options{})
-		require.Less(t, time.Since(start), time.Second)
+		require.Less(t, time.Since(start), busy)
 		_, err = s.Get(t.Context(), key)
 		require.ErrorIs(t, err, meta.ErrUnavailable)
 		require.ErrorContains(t, err, addr)
 		require.NotContains(t, err.Error(), "secret")
-		require.Less(t, time.Since(start), etcd.DefaultReadTimeout+2*time.Second)
+		require.Less(t, time.Since(start), etcd.DefaultReadTimeout+busy)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		_, err = s.Apply(ctx, slot, nil, set("1"))
 		cancel()
@@ -76,7 +77,7 @@ func TestKilled(t *testing.T) {
 	start := time.Now()
 	_, err = s.Get(t.Context(), key)
 	require.ErrorIs(t, err, meta.ErrUnavailable)
-	require.Less(t, time.Since(start), 3*time.Second)
+	require.Less(t, time.Since(start), busy)
 
 	srv.Restart()
 	start = time.Now()
@@ -110,7 +111,7 @@ func TestStopped(t *testing.T) {
 	start := time.Now()
 	_, err = s.Get(t.Context(), key)
 	require.ErrorIs(t, err, meta.ErrUnavailable)
-	require.Less(t, time.Since(start), etcd.DefaultReadTimeout+time.Second)
+	require.Less(t, time.Since(start), etcd.DefaultReadTimeout+busy)
 	srv.Resume()
 	start = time.Now()
 	require.Eventually(t, func() bool {

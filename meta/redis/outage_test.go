@@ -19,6 +19,7 @@ import (
 const (
 	soon = 30 * time.Second
 	tick = 10 * time.Millisecond
+	busy = 5 * time.Second // what a machine that is busy may add to a bound
 )
 
 var (
@@ -124,12 +125,12 @@ func TestOpenWithoutStore(t *testing.T) {
 			path = "/main"
 		}
 		s := open(t, url+"user:secret@"+addr+path, redis.Options{})
-		require.Less(t, time.Since(start), time.Second)
+		require.Less(t, time.Since(start), busy)
 		_, err = s.Get(t.Context(), key)
 		require.ErrorIs(t, err, meta.ErrUnavailable, url)
 		require.ErrorContains(t, err, addr)
 		require.NotContains(t, err.Error(), "secret")
-		require.Less(t, time.Since(start), redis.DefaultReadTimeout+2*time.Second)
+		require.Less(t, time.Since(start), redis.DefaultReadTimeout+busy)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		_, err = s.Apply(ctx, slot, nil, set("1"))
 		cancel()
@@ -183,13 +184,13 @@ func TestStopped(t *testing.T) {
 	start := time.Now()
 	_, err = s.Get(t.Context(), key)
 	require.ErrorIs(t, err, meta.ErrUnavailable)
-	require.Less(t, time.Since(start), redis.DefaultReadTimeout+time.Second)
+	require.Less(t, time.Since(start), redis.DefaultReadTimeout+busy)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start = time.Now()
 	_, err = s.Apply(ctx, slot, nil, []meta.Set{{Field: "other", Value: []byte("x")}})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Less(t, time.Since(start), time.Second)
+	require.Less(t, time.Since(start), busy)
 	srv.Resume()
 	readable(t, s, "1")
 	at := writable(t, s, "2")
