@@ -142,38 +142,46 @@ local function change(sets)
   version = us
   if version <= before then version = before + 1 end
   local v = digits(version)
-  local item, hash, fields = {digits(before), v}, {}, {}
-  local news, had = nil, nil
-  if #sets > 0 and listened() then
-    local names = {}
-    for i, s in ipairs(sets) do names[i] = s[1] end
-    news, had = {digits(before), v}, call('HMGET', rec, unpack(names))
+  local item, hash, fields, names = {digits(before), v}, {}, {}, {}
+  local del, free = {}, {}
+  local look = false -- whether it matters what is there
+  for i, s in ipairs(sets) do
+    names[i] = s[1]
+    look = look or not s[2] or tombstone(s[1])
   end
+  local news, had = nil, nil
+  if #sets > 0 and listened() then news, look = {digits(before), v}, true end
+  if look then had = call('HMGET', rec, unpack(names)) end
   for i, s in ipairs(sets) do
     local f, value, head = s[1], s[2], s[3]
     local items = #item
     if value then
-      if tombstone(f) and call('HEXISTS', rec, f) == 0 then gone = gone + 1 end
+      if tombstone(f) and not had[i] then gone = gone + 1 end
       local op = 'S'
       if head ~= '-' then
-        op, leased = 'L', true
+        op = 'L'
         call('ZADD', ends, string.sub(head, 2, 17), f)
-      elseif leased then
-        call('ZREM', ends, f)
+      else
+        free[#free + 1] = f
       end
       hash[#hash + 1] = f
       hash[#hash + 1] = v .. head .. value
       fields[#fields + 1] = 0
       fields[#fields + 1] = f
       item[#item + 1] = op .. #f .. ':' .. f .. #value .. ':' .. value
-    elseif call('HDEL', rec, f) == 1 then
+    elseif had[i] then
       if tombstone(f) then gone = gone - 1 end
-      if indexed == 1 then call('ZREM', index, f) end
-      if leased then call('ZREM', ends, f) end
+      del[#del + 1] = f
+      free[#free + 1] = f
       item[#item + 1] = 'D' .. #f .. ':' .. f
     end
     if news and #item > items then news[#news + 1] = item[#item] .. before_value(had[i]) end
   end
+  if #del > 0 then
+    call('HDEL', rec, unpack(del))
+    if indexed == 1 then call('ZREM', index, unpack(del)) end
+  end
+  if leased and #free > 0 then call('ZREM', ends, unpack(free)) end
   item = table.concat(item)
   note(item)
   local function facts() return string.format('%s %.0f %.0f %d', v, gone, logged, indexed) end
