@@ -20,8 +20,8 @@ const (
 )
 
 // PutObjects writes the records of new objects, their zero blocks and their
-// sums, many at once. Writing one again as it is is harmless; ErrExist: another object has
-// the id. An error leaves what was written before it.
+// sums, many at once. Writing one again is harmless, and adds its references;
+// ErrExist: another object has the id. An error leaves what was written before it.
 func (c *Catalog) PutObjects(ctx context.Context, objects []ObjectRecord) error {
 	return inParallel(ctx, objectsInFlight, slices.Values(objects), c.putObject)
 }
@@ -39,7 +39,7 @@ func (c *Catalog) putObject(ctx context.Context, r ObjectRecord) error {
 	for _, part := range splitSets(append(sets, Set{self, b})) {
 		_, err := c.slots.Apply(ctx, objectSlot(r.Object.ID), []If{{Field: self, Absent: true}}, part)
 		if errors.Is(err, ErrConflict) {
-			err = c.sameObject(ctx, r.Object)
+			err = c.sameObject(ctx, r)
 		}
 		if err != nil {
 			return fmt.Errorf("write object %s: %w", r.Object.ID.Short(), err)
@@ -48,15 +48,25 @@ func (c *Catalog) putObject(ctx context.Context, r ObjectRecord) error {
 	return nil
 }
 
-// sameObject returns nil if the store already holds o as it is.
-func (c *Catalog) sameObject(ctx context.Context, o chunk.Object) error {
-	r, err := c.Object(ctx, o.ID)
+// sameObject returns nil if the store already holds an object as it is, with the
+// names that are to stand for it among its references: it may have been written
+// for another name, that was not to be had.
+func (c *Catalog) sameObject(ctx context.Context, r ObjectRecord) error {
+	was, err := c.Object(ctx, r.Object.ID)
 	if err != nil {
 		return err
 	}
-	r.Object.Sparse = o.Sparse // not a fact of the record
-	if r.Object != o {
+	was.Object.Sparse = r.Object.Sparse // not a fact of the record
+	if was.Object != r.Object {
 		return ErrExist
+	}
+	for _, ref := range r.References {
+		if slices.ContainsFunc(was.References, func(w Reference) bool { return w.Dir == ref.Dir && w.Name == ref.Name }) {
+			continue
+		}
+		if _, err := c.addReference(ctx, r.Object, Place{Dir: ref.Dir, Name: ref.Name}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

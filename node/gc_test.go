@@ -300,3 +300,23 @@ func TestRegisteredFilesAreServedOnForTheirReaders(t *testing.T) {
 	require.Empty(t, p)
 	require.Zero(t, k.collection.pending())
 }
+
+// K1: an object whose publish ends while it is asked for its names has one,
+// though none was found when the pass looked.
+func TestCollectionBesideAPublish(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	o := k.object(1, meta.RootDir, "was")
+	k.unlink(meta.RootDir, "was")
+	k.publishes = func(id chunk.ObjectID) bool {
+		if id == o.ID && k.collection.placeOf(id).Dir == 0 { // it has just ended
+			_, err := k.catalog.Link(t.Context(), meta.RootDir, meta.Entry{Name: "is", Kind: meta.KindFile, Inode: meta.NewInodeID(), Size: o.Size, Object: o})
+			require.NoError(t, err)
+			k.collection.seenAt(id, meta.Place{Dir: meta.RootDir, Name: "is"})
+		}
+		return false
+	}
+	removed, _ := k.pass(0)
+	require.Zero(t, removed)
+	require.True(t, k.here(o))
+}

@@ -87,8 +87,6 @@ type candidate struct {
 	meta.Place // zero: not known
 }
 
-func (c candidate) hint() meta.Reference { return meta.Reference{Dir: c.Dir, Name: c.Name} }
-
 // run finds the directories in which something has changed since all that is
 // kept under their names was found there, and looks at those alone.
 func (p *pass) run(ctx context.Context) error {
@@ -271,13 +269,16 @@ func (p *pass) decide(ctx context.Context, c candidate) error {
 		n.collection.forget(id)
 		return nil
 	}
-	named, err := n.catalog.Referenced(ctx, id, c.hint())
+	at := n.lastPlace(c.info) // a publish that has ended since the object was found told of it
+	named, err := n.catalog.Referenced(ctx, id, meta.Reference{Dir: at.Dir, Name: at.Name})
 	if err != nil {
 		return err
 	}
 	if named {
 		n.collection.forget(id)
-		n.collection.misplaced(id, c.Place)
+		if at == c.Place {
+			n.collection.misplaced(id, at)
+		}
 		return nil
 	}
 	now := time.Now()

@@ -48,6 +48,17 @@ func testReferences(t *testing.T, c *meta.Catalog) {
 	link(t, c, meta.RootDir, last)
 	require.True(t, referenced(many.Object.ID, meta.Reference{}))
 
+	// An object that was written for a name that was not to be had gets another.
+	again := meta.ObjectRecord{Object: object(2)}
+	for _, name := range []string{"taken", "other"} {
+		again.References = []meta.Reference{{Dir: meta.RootDir, Name: name}}
+		require.NoError(t, c.PutObjects(t.Context(), []meta.ObjectRecord{again}))
+	}
+	other := File("other", 0)
+	other.Object, other.Size = again.Object, again.Object.Size
+	link(t, c, meta.RootDir, other)
+	require.True(t, referenced(again.Object.ID, meta.Reference{}))
+
 	_, err = c.AddReference(t.Context(), e.Object, meta.Place{Dir: meta.RootDir, Name: "a"})
 	require.NoError(t, err)
 	require.True(t, referenced(id, meta.Reference{}))
