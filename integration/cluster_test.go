@@ -90,7 +90,8 @@ type node struct {
 	mnt   string
 	args  []string
 	proc  *process
-	apart bool // it runs in a mount namespace of its own, as do its commands
+	apart bool     // it runs in a mount namespace of its own, as do its commands
+	under []string // a command that runs the daemon, with its arguments
 }
 
 // node describes a node and makes its directories; nothing is started.
@@ -144,11 +145,19 @@ func (n *node) launch() {
 	log, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(n.t, err)
 	defer log.Close()
-	cmd := exec.Command(world.binary, n.args...)
-	cmd.Env = n.env()
+	cmd := n.daemon()
 	cmd.Stdout, cmd.Stderr = log, log
 	n.proc, err = spawn(cmd)
 	require.NoError(n.t, err, "start node %s", n.name)
+}
+
+// daemon is the command that starts it.
+func (n *node) daemon() *exec.Cmd {
+	all := append(append([]string{}, n.under...), world.binary)
+	all = append(all, n.args...)
+	cmd := exec.Command(all[0], all[1:]...)
+	cmd.Env = n.env()
+	return cmd
 }
 
 func (n *node) start() {

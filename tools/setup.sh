@@ -113,6 +113,7 @@ test-rdma)
 	command_of ibv_devinfo ibverbs-utils
 	command_of ib_read_bw perftest
 	command_of rdma iproute2
+	command_of strace strace
 	command_of fusermount3 fuse3
 	command_of redis-server redis-server
 	install_packages

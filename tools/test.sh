@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the tests. Without an argument: all that a change must pass. "long":
-# what takes longer. "rdma": what needs RDMA devices, in a guest that has them.
+# what takes longer. "rdma": what needs RDMA devices, in a guest that has them;
+# "rdma-long": what of that takes longer.
 # "oracle": random steps; P2PFS_ORACLE_* say which. "race":
 # the integration tests against race-built daemons.
 set -euo pipefail
@@ -45,6 +46,10 @@ rdma)
 	integration -exec "$guest" -tags rdma -timeout 40m -run '^TestRDMA' || rc=$?
 	exit $rc
 	;;
+rdma-long)
+	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs
+	integration -exec "$PWD/tools/guest --mem 3072 --timeout 7200 --" -tags rdma,long -timeout 125m -run '^TestRDMAKilled$'
+	;;
 oracle)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	go test -count=1 -timeout 24h -run '^TestOracle$' -v ./integration
@@ -54,7 +59,7 @@ race)
 	integration -timeout 40m
 	;;
 *)
-	echo "usage: tools/test.sh [long|rdma|oracle|race]" >&2
+	echo "usage: tools/test.sh [long|rdma|rdma-long|oracle|race]" >&2
 	exit 2
 	;;
 esac
