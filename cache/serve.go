@@ -39,13 +39,13 @@ func (c *Cache) Block(ctx context.Context, object chunk.ObjectID, index int) (ch
 		return zeroBlock(span, sum), nil
 	}
 	return chunk.Block{
-		File: f.data, Off: span.Off, Len: span.Len, Sum: sum,
+		File: f.data, Off: span.Off, Len: span.Len, Sum: sum, Fixed: true,
 		Release: func() error { c.release(e, f); return nil },
 	}, nil
 }
 
 func zeroBlock(span chunk.Span, sum uint32) chunk.Block {
-	return chunk.Block{Off: span.Off, Len: span.Len, Sum: sum, Zero: true, Release: func() error { return nil }}
+	return chunk.Block{Off: span.Off, Len: span.Len, Sum: sum, Zero: true, Fixed: true, Release: func() error { return nil }}
 }
 
 // block hands out one block of a registered file.

@@ -94,6 +94,9 @@ type Block struct {
 	Len  int64
 	Sum  uint32
 	Zero bool
+	// Fixed says that the bytes cannot change while they are lent: Release
+	// reports nothing.
+	Fixed bool
 	// Release gives back what keeps File open; called exactly once. It
 	// reports ErrSourceChanged when the file changed since the block was
 	// handed out; the connection is then broken, never ended cleanly.

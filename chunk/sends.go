@@ -72,9 +72,7 @@ func (s *Sends) ask(u *Upload) (turn chan struct{}, err error) {
 	if err := s.uploads.Ask(u, time.Now()); err != nil {
 		return nil, err
 	}
-	if l := s.logs[u.Object]; l != nil && len(l.blocks) < longestLog {
-		l.blocks = append(l.blocks, u.Block)
-	}
+	s.log(u.Object, u.Block)
 	if u.Sending() {
 		return nil, nil
 	}
@@ -84,6 +82,19 @@ func (s *Sends) ask(u *Upload) (turn chan struct{}, err error) {
 	turn = make(chan struct{})
 	s.turns[u] = turn
 	return turn, nil
+}
+
+// Note remembers a block that was sent without Admit.
+func (s *Sends) Note(o ObjectID, block int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log(o, block)
+}
+
+func (s *Sends) log(o ObjectID, block int) {
+	if l := s.logs[o]; l != nil && len(l.blocks) < longestLog {
+		l.blocks = append(l.blocks, block)
+	}
 }
 
 func (s *Sends) done(u *Upload) {

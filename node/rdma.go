@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/rdma/devices"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 	"github.com/p2pfs/p2pfs/rdma/verbs"
@@ -130,6 +131,7 @@ func (n *Node) openRDMA() (*rdmaSide, error) {
 	}
 	side.handler, err = verbs.NewHandler(verbs.HandlerConfig{
 		Host: host, Source: n.cache, Auth: n.auth, Counters: &n.rdmaTraffic, Log: n.log, Admit: n.admit, Registered: served,
+		Note: func(ref chunk.BlockRef) { n.sends.Note(ref.Object, ref.Index) },
 	})
 	if err != nil {
 		return nil, errors.Join(err, side.client.Close(), host.Close())

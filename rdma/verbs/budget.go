@@ -122,6 +122,14 @@ func (b *budget[K, R]) enter(key K, size int64) (r *registered[K, R], mine bool,
 	return r, true, evicted, nil
 }
 
+// spare says whether a registration is there, or can be made and leave half of
+// all to others.
+func (b *budget[K, R]) spare(key K, size int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.byKey[key] != nil || b.bytes+size <= b.most/2 && b.count < b.many/2
+}
+
 // fits says whether there is room for one more. Called with mu held.
 func (b *budget[K, R]) fits(size int64) bool { return b.bytes+size <= b.most && b.count < b.many }
 

@@ -261,3 +261,24 @@ func TestBudgetConcurrent(t *testing.T) {
 	require.Zero(t, bytes)
 	t.Logf("%d of 4000 failed", failed.Load())
 }
+
+// TestBudgetSpare: what is made ahead leaves half of all to others.
+func TestBudgetSpare(t *testing.T) {
+	t.Parallel()
+	l, c := newLedger(t), newClock()
+	b := newBudget[string](100, 4, l.close, c.now)
+	require.True(t, b.spare("a", 50))
+	require.False(t, b.spare("a", 51))
+	a, err := b.get(t.Context(), "a", 40, l.make("a"))
+	require.NoError(t, err)
+	require.True(t, b.spare("a", 40), "it is there")
+	require.True(t, b.spare("b", 10))
+	require.False(t, b.spare("b", 11))
+	z, err := b.get(t.Context(), "z", 1, l.make("z"))
+	require.NoError(t, err)
+	require.False(t, b.spare("b", 1), "half of their number is used")
+	b.done(a)
+	b.done(z)
+	b.stop()
+	require.Empty(t, l.keys())
+}

@@ -31,7 +31,7 @@ func TestComplain(t *testing.T) {
 		go func() { done <- l.complain(t.Context(), 7, grant{id: 7, lease: 9}, wrong) }()
 		m, err := provider.receive()
 		require.NoError(t, err)
-		require.Equal(t, giveBack{id: 7, lease: 9, use: useBad}, m)
+		require.Equal(t, []any{giveBack{id: 7, lease: 9, use: useBad}}, m)
 		require.True(t, l.hand(7, verdict{id: 7, code: c.code}))
 		require.ErrorIs(t, <-done, c.want)
 	}
@@ -52,13 +52,21 @@ func TestComplain(t *testing.T) {
 // newTalk returns a link without a queue, and the provider's end of what is
 // said on it.
 func newTalk(t *testing.T) (*link, *control) {
-	own, other := net.Pipe()
-	t.Cleanup(func() { require.NoError(t, own.Close()) })
-	t.Cleanup(func() { require.NoError(t, other.Close()) })
-	var sent atomic.Uint64
-	l := &link{
-		c: &Client{cfg: ClientConfig{StallTimeout: time.Minute}}, broken: make(chan struct{}), calls: make(map[uint32]chan any),
-		control: newControl(own, bufio.NewReader(own), time.Minute, &sent),
+	l, provider, _ := newPipe(t)
+	return l, provider
+}
+
+// newPipe is newTalk, and the link's end.
+func newPipe(t *testing.T) (l *link, provider, own *control) {
+	here, there := net.Pipe()
+	t.Cleanup(func() { require.NoError(t, here.Close()) })
+	t.Cleanup(func() { require.NoError(t, there.Close()) })
+	var sent [2]atomic.Uint64
+	own = newControl(here, bufio.NewReader(here), time.Minute, &sent[0])
+	l = &link{
+		c: &Client{cfg: ClientConfig{StallTimeout: time.Minute}}, broken: make(chan struct{}), calls: make(map[uint32]chan any), control: own,
 	}
-	return l, newControl(other, bufio.NewReader(other), time.Minute, &sent)
+	l.out = &outbox{send: l.send, enough: l.users.usual, patience: sayAfter}
+	t.Cleanup(l.out.close)
+	return l, newControl(there, bufio.NewReader(there), time.Minute, &sent[1]), own
 }

@@ -6,7 +6,7 @@
 // budgeted cache, and tells readers where a block lies. A Client reads: it is a
 // chunk.Transport whose memory was registered once.
 //
-// # Wire protocol, version 1
+// # Wire protocol, version 2
 //
 // A link is one reliable connection between two devices and the TCP connection
 // it was agreed on, which carries its control messages. Links are opened by an
@@ -20,11 +20,18 @@
 //
 // and the answer is 101 with P2pfs-Node, P2pfs-Incarnation and P2pfs-Verbs, or
 // a status with a short text. From then on both sides send frames: their length
-// in 4 bytes, a type in one, and the message (little endian, see wire.go). The
-// reader asks for blocks; the provider grants a lease on them, with address,
-// key, length and sum of each, or refuses; the reader READs, checks the sums,
-// and gives the lease back; the provider's answer to that says whether the
-// sources had changed meanwhile.
+// in 4 bytes, then messages, each with its length in 4 bytes and a type in one
+// (little endian, see wire.go). The reader asks for blocks; the provider grants a
+// lease on them, with address, key, length and sum of each, or refuses; the
+// reader READs, checks the sums, and gives the lease back; the provider's answer
+// to that says whether the sources had changed meanwhile. There is no such answer
+// for a source that cannot change.
+//
+// Messages are few: those that can wait for others of their link go in one frame
+// with them, and a reader that fetches an object's blocks in order asks for the
+// next leases ahead, many at once. A provider grants ahead what it can to a node
+// that reads the object alone; where several do, each block is asked for, so
+// that they get different ones.
 //
 // # Leases
 //

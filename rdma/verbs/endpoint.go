@@ -16,7 +16,7 @@ type endpoint struct {
 }
 
 const (
-	endpointVersion = 1
+	endpointVersion = 2
 	maxDeviceName   = 64
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -74,13 +75,26 @@ func (c *Client) fetch(ctx context.Context, from chunk.Peer, refs []chunk.BlockR
 // for another's sake.
 func (c *Client) fetchFrom(ctx context.Context, p *peerLinks, l *rdma.Lent) error {
 	for again := true; ; again = false {
-		k, rail, err := p.pick(ctx, l.Blocks()[0].Ref)
+		ref := l.Blocks()[0].Ref
+		var held *stocked
+		var k *link
+		var rail int
+		var err error
+		if len(l.Blocks()) == 1 {
+			k, rail, held = p.stocked(ref)
+		}
+		if held == nil {
+			k, rail, err = p.pick(ctx, ref)
+		}
 		connected := err == nil
 		if connected {
 			for range l.Blocks() {
 				c.cfg.Counters.Request()
 			}
-			if err = c.fetchOver(ctx, k, l); err == nil {
+			if len(l.Blocks()) == 1 {
+				p.ahead(ref, aheadWhen(held))
+			}
+			if err = c.fetchOver(ctx, k, l, held); err == nil {
 				p.rails.worked(rail)
 				c.total.worked(k.path.Local.Name(), read(l))
 				return nil
@@ -119,35 +133,69 @@ func broke(err error) bool {
 	return errors.As(err, &status) && status.Status != ib.StatusFlushed
 }
 
-// fetchOver asks, READs, checks and gives back.
-func (c *Client) fetchOver(ctx context.Context, k *link, l *rdma.Lent) error {
+// aheadWhen says how soon leases on the blocks after one are asked for: with what
+// will be said of it, if anything.
+func aheadWhen(held *stocked) when {
+	if held != nil && !held.grant.fixed() {
+		return whenever
+	}
+	return atOnce
+}
+
+// fetchOver asks, unless a lease came ahead, READs, checks and gives back.
+func (c *Client) fetchOver(ctx context.Context, k *link, l *rdma.Lent, held *stocked) error {
+	k.users.enter()
+	defer k.users.leave()
 	refs := make([]chunk.BlockRef, len(l.Blocks()))
+	demand := false
 	for i := range l.Blocks() {
 		l.Blocks()[i] = chunk.Received{Ref: l.Blocks()[i].Ref, Data: l.Slot(i).Data}
 		refs[i] = l.Blocks()[i].Ref
+		demand = demand || refs[i].Demand
 	}
-	asked := time.Now()
-	id := c.lastID.Add(1)
-	m, err := k.call(ctx, id, ask{id: id, refs: refs})
-	if err != nil {
-		return err // a grant that comes yet is given back unused
+	id := c.nextID()
+	if held == nil {
+		asked := time.Now()
+		m, err := k.call(ctx, id, atOnce, ask{id: id, refs: refs}, nil)
+		if err != nil {
+			return err // a grant that comes yet is given back unused
+		}
+		g, ok := m.(grant)
+		if !ok {
+			return errorOf(m.(verdict))
+		}
+		held = &stocked{g, asked}
+	} else {
+		k.out.begin()
 	}
-	g, ok := m.(grant)
-	if !ok {
-		return errorOf(m.(verdict))
-	}
+	said := sync.OnceFunc(k.out.end)
+	defer said()
+	g := held.grant
+	start := time.Now()
 	if err := c.take(ctx, k, g, l, refs); err != nil {
 		if errors.Is(err, chunk.ErrCorrupt) {
 			return k.complain(ctx, id, g, err)
 		}
-		k.giveUp(g, useUnused)
+		k.giveUp(g)
 		return err
 	}
-	if time.Since(asked) >= g.ttl {
+	k.took(time.Since(start))
+	if time.Since(held.asked) >= g.ttl {
 		k.fail(fmt.Errorf("%w: %w", errLink, errLeaseOver))
 		return errLeaseOver
 	}
-	m, err = k.call(ctx, id, giveBack{id: id, lease: g.lease})
+	w := soon
+	if g.fixed() {
+		if g.ahead {
+			w = whenever // it holds nothing back
+		}
+		k.out.add(w, giveBack{id: id, lease: g.lease, use: useTaken})
+		return nil
+	}
+	if demand {
+		w = atOnce
+	}
+	m, err := k.call(ctx, id, w, giveBack{id: id, lease: g.lease}, said)
 	if err != nil {
 		if errors.Is(err, chunk.ErrStalled) {
 			k.fail(err)
@@ -156,12 +204,16 @@ func (c *Client) fetchOver(ctx context.Context, k *link, l *rdma.Lent) error {
 	}
 	v, ok := m.(verdict)
 	if !ok {
+		k.out.end() // what a grant began
 		err := fmt.Errorf("%w: a lease for one given back", chunk.ErrCorrupt)
 		k.fail(err)
 		return err
 	}
 	return errorOf(v)
 }
+
+// nextID returns an id for an ask.
+func (c *Client) nextID() uint32 { return c.lastID.Add(1) }
 
 // complainBound is how long a provider may take to say what it knows of blocks
 // that were found to be wrong.
@@ -172,12 +224,16 @@ const complainBound = 2 * time.Second
 func (l *link) complain(ctx context.Context, id uint32, g grant, wrong error) error {
 	ctx, cancel := context.WithTimeout(ctx, complainBound)
 	defer cancel()
-	m, err := l.call(ctx, id, giveBack{id: id, lease: g.lease, use: useBad})
+	m, err := l.call(ctx, id, atOnce, giveBack{id: id, lease: g.lease, use: useBad}, nil)
 	if err != nil {
 		return wrong
 	}
 	v, ok := m.(verdict)
-	if !ok || v.code != codeChanged && v.code != codeDamaged {
+	if !ok {
+		l.out.end() // what a grant began
+		return wrong
+	}
+	if v.code != codeChanged && v.code != codeDamaged {
 		return wrong
 	}
 	return errorOf(v)

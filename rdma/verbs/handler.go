@@ -50,6 +50,9 @@ type HandlerConfig struct {
 	// Admit is asked before a block of more than 64 KiB is lent, and may wait;
 	// done is called when the lease has ended.
 	Admit func(ctx context.Context, from chunk.NodeID, ref chunk.BlockRef) (done func(), err error)
+	// Note is told of blocks that were READ without Admit, by a node that reads
+	// their object alone and asked for leases ahead.
+	Note func(ref chunk.BlockRef)
 	// Registered bounds the bytes of files that are registered at a time; what
 	// is smaller than 64 KiB counts for as much.
 	Registered int64
@@ -85,6 +88,7 @@ type Handler struct {
 	granted atomic.Uint64 // leases
 	expired atomic.Uint64
 	last    atomic.Uint64 // lease
+	crowds  crowds
 	faults  faults
 
 	life    context.Context // ends with Close
@@ -136,6 +140,7 @@ func (h *Handler) closeRegion(r region) {
 
 func (h *Handler) sweep() {
 	h.regions.sweep(h.cfg.Idle)
+	h.crowds.sweep()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {
@@ -258,6 +263,7 @@ func (h *Handler) upgrade(w http.ResponseWriter, r *http.Request, claim rdma.Cla
 	_ = conn.SetReadDeadline(time.Time{}) // fails when closed, as what follows will
 	_ = conn.SetWriteDeadline(time.Now().Add(sendStall))
 	l.control = newControl(conn, rw.Reader, sendStall, &h.sent)
+	l.out = &outbox{send: l.send, enough: func() int { return mostWaiting }, patience: answerAfter}
 	h.cfg.Log.Debug("RDMA connection with a reader", "peer", from.Short(), "own", own.device, "peer_device", other.device)
 	if err := answer101(conn, claim, own); err == nil {
 		_ = conn.SetWriteDeadline(time.Time{}) // each message has its own

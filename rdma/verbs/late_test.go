@@ -38,7 +38,7 @@ func ReadLate(ctx context.Context, c *Client, h *Handler, from chunk.Peer, ref c
 	if err != nil {
 		return 0, nil, err
 	}
-	g, ok := m.(grant)
+	g, ok := m[0].(grant)
 	if !ok {
 		return 0, nil, fmt.Errorf("no grant but %+v", m)
 	}

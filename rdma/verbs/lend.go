@@ -28,7 +28,7 @@ func (l *served) lendOne(ctx context.Context, ref chunk.BlockRef, x *lent) (plac
 		return place{}, err
 	}
 	x.blocks = append(x.blocks, b)
-	p := place{object: ref.Object, index: ref.Index, len: b.Len, sum: b.Sum, zero: b.Zero}
+	p := place{object: ref.Object, index: ref.Index, len: b.Len, sum: b.Sum, zero: b.Zero, fixed: b.Fixed}
 	if b.Len <= 0 || b.Len > chunk.MaxBlockSize || !b.Zero && (b.File == nil || b.Off < 0) {
 		return place{}, fmt.Errorf("impossible block of %d bytes", b.Len)
 	}
@@ -37,7 +37,7 @@ func (l *served) lendOne(ctx context.Context, ref chunk.BlockRef, x *lent) (plac
 	}
 	x.bytes += b.Len
 	ref.Len = b.Len
-	if l.h.cfg.Admit != nil && b.Len > smallBlock {
+	if l.h.cfg.Admit != nil && b.Len > smallBlock && x.ahead == nil {
 		done, err := l.h.cfg.Admit(ctx, l.from, ref)
 		if err != nil {
 			return place{}, err
@@ -49,6 +49,9 @@ func (l *served) lendOne(ctx context.Context, ref chunk.BlockRef, x *lent) (plac
 		return place{}, err
 	}
 	key := regionKey{device: l.dev.Name(), object: ref.Object, file: file, span: span}
+	if x.ahead != nil && !l.h.regions.spare(key, charge(span)) {
+		return place{}, errBudget
+	}
 	r, err := l.h.regions.get(ctx, key, charge(span), func() (region, error) { return newRegion(l.dev, b.File, span) })
 	if err != nil {
 		return place{}, err
@@ -74,9 +77,7 @@ func (l *served) refuse(id uint32, err error) {
 		l.h.cfg.Counters.ServeFailed()
 	}
 	l.h.cfg.Log.Log(context.Background(), level, "cannot lend a block", "peer", l.from.Short(), "err", err)
-	if err := l.control.send(v); err != nil {
-		l.fail()
-	}
+	l.out.add(soon, v)
 }
 
 // verdictOf says to a reader what an error means for it.

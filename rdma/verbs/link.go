@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,10 @@ type link struct {
 	room    chan struct{} // one for each READ posted
 	good    atomic.Int64  // READs that ended well
 	work    sync.WaitGroup
+	out     *outbox
+	stock   *stock
+	users   users
+	typical atomic.Int64 // nanoseconds
 
 	broken chan struct{} // closed by fail
 	once   sync.Once
@@ -53,10 +58,70 @@ type transfer struct {
 
 // newLink returns a link; the caller entered the client on its behalf.
 func newLink(c *Client, peer chunk.Peer, path devices.Path, q *ib.Queue, ctl *control) *link {
-	return &link{
+	l := &link{
 		c: c, peer: peer, path: path, queue: q, control: ctl,
 		room: make(chan struct{}, c.cfg.Host.depth(path.Local)), broken: make(chan struct{}),
 		calls: make(map[uint32]chan any), transfers: make(map[uint64]*transfer),
+	}
+	l.out = &outbox{send: l.send, enough: l.users.usual, linger: l.linger, patience: sayAfter, moved: l.good.Load}
+	l.stock = newStock(func(all []grant) { l.giveUp(all...) })
+	return l
+}
+
+// What is to be said of blocks that were READ waits for others of the same link:
+// for as many as are fetched at once as a rule, up to enoughSaid, about as long
+// as a block takes; and for sayAfter if nothing moves.
+const (
+	enoughSaid = 4
+	mostLinger = 250 * time.Millisecond
+	sayAfter   = 250 * time.Millisecond
+)
+
+// linger returns how long it is worth while to wait for others.
+func (l *link) linger() time.Duration { return min(time.Duration(l.typical.Load()), mostLinger) }
+
+// took notes how long a block took to be READ.
+func (l *link) took(d time.Duration) {
+	if old := l.typical.Load(); old != 0 {
+		d = (3*time.Duration(old) + d) / 4
+	}
+	l.typical.Store(int64(d)) // one of those that come at once is as good as another
+}
+
+// users knows how many fetch over a link at once. Safe for concurrent use. The
+// zero value is ready.
+type users struct {
+	mu   sync.Mutex
+	now  int
+	last [8]int // how many there were when the last ones came
+	next int
+}
+
+func (u *users) enter() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now++
+	u.last[u.next] = u.now
+	u.next = (u.next + 1) % len(u.last)
+}
+
+func (u *users) leave() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now--
+}
+
+// usual returns for how many of them it is worth while to wait.
+func (u *users) usual() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return min(max(slices.Max(u.last[:]), 1), enoughSaid)
+}
+
+// send sends messages, or breaks the link.
+func (l *link) send(ms ...message) {
+	if err := l.control.send(ms...); err != nil {
+		l.fail(fmt.Errorf("%w: %w", errLink, err))
 	}
 }
 
@@ -105,6 +170,8 @@ func (l *link) cause() error {
 func (l *link) shut() {
 	_ = l.queue.Fail() // if it cannot be, closing it does as well
 	_ = l.control.conn.Close()
+	l.out.close()
+	l.stock.close()
 	t := time.NewTimer(drainBound)
 	defer t.Stop()
 	select {
@@ -125,7 +192,7 @@ func (l *link) shut() {
 // listen hands answers to those who wait for them.
 func (l *link) listen() {
 	for {
-		m, err := l.control.receive()
+		all, err := l.control.receive()
 		if err != nil {
 			if errors.Is(err, errWire) {
 				err = fmt.Errorf("%w: %w", chunk.ErrCorrupt, err)
@@ -135,20 +202,24 @@ func (l *link) listen() {
 			l.fail(err)
 			return
 		}
-		switch m := m.(type) {
-		case grant:
-			if !l.hand(m.id, m) { // nobody waits any more
-				l.giveUp(m, useUnused)
+		for _, m := range all {
+			switch m := m.(type) {
+			case grant:
+				if wanted := m.ahead && l.stock.put(m) || !m.ahead && l.hand(m.id, m); !wanted {
+					l.giveUp(m) // nobody waits any more
+				}
+			case verdict:
+				l.hand(m.id, m)
+			default:
+				l.fail(fmt.Errorf("%w: it sent what only readers send", chunk.ErrCorrupt))
+				return
 			}
-		case verdict:
-			l.hand(m.id, m)
-		default:
-			l.fail(fmt.Errorf("%w: it sent what only readers send", chunk.ErrCorrupt))
-			return
 		}
 	}
 }
 
+// hand gives an answer to who waits for it. Who gets a grant is busy: it calls
+// out.end.
 func (l *link) hand(id uint32, m any) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,25 +228,32 @@ func (l *link) hand(id uint32, m any) bool {
 		return false
 	}
 	delete(l.calls, id)
+	if _, granted := m.(grant); granted {
+		l.out.begin()
+	}
 	ch <- m // has room for one
 	return true
 }
 
-// giveUp ends a lease without waiting for the provider's word.
-func (l *link) giveUp(g grant, u use) {
-	if err := l.control.send(giveBack{id: g.id, lease: g.lease, use: u}); err != nil {
-		l.fail(fmt.Errorf("%w: %w", errLink, err))
+// giveUp ends leases of which nobody wants a block any more.
+func (l *link) giveUp(all ...grant) {
+	ms := make([]message, len(all))
+	for i, g := range all {
+		ms[i] = giveBack{id: g.id, lease: g.lease, use: useUnused}
 	}
+	l.out.add(atOnce, ms...)
 }
 
-// call sends a message and waits for the answer to it.
-func (l *link) call(ctx context.Context, id uint32, m interface{ append([]byte) []byte }) (any, error) {
+// call sends a message and waits for the answer to it. said is called, if it is
+// there, when the message is in the outbox.
+func (l *link) call(ctx context.Context, id uint32, w when, m message, said func()) (any, error) {
 	ch := make(chan any, 1)
 	l.mu.Lock()
 	l.calls[id] = ch
 	l.mu.Unlock()
-	if err := l.control.send(m); err != nil {
-		l.fail(fmt.Errorf("%w: %w", errLink, err))
+	l.out.add(w, m)
+	if said != nil {
+		said()
 	}
 	stall := time.NewTimer(l.c.cfg.StallTimeout)
 	defer stall.Stop()

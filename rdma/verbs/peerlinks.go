@@ -30,6 +30,7 @@ type peerLinks struct {
 	peer chunk.Peer
 	addr string
 	used atomic.Int64 // nanoseconds
+	runs runs
 
 	meeting chan struct{} // lock of meet
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -15,8 +16,18 @@ import (
 const maxAsks = 256
 
 // maxLeases bounds the leases of one link that are out: four for each ask that
-// may be worked on.
-const maxLeases = 1024
+// may be worked on. maxAhead bounds those of them that were asked for ahead.
+const (
+	maxLeases = 1024
+	maxAhead  = 64
+)
+
+// answerAfter bounds how long an answer waits for leases ahead that were asked
+// for in the same frame, so that they go in one.
+const (
+	answerAfter = 100 * time.Millisecond
+	slowAhead   = answerAfter
+)
 
 // Errors of a reader that is none of ours.
 var (
@@ -32,15 +43,19 @@ type served struct {
 	dev         *hostDevice
 	queue       *ib.Queue // made once the Handler knows of the link, as is control
 	control     *control
+	out         *outbox
+	slow        atomic.Bool // leases ahead took slowAhead
 
 	broken sync.Once // by fail
 	mu     sync.Mutex
 	failed bool
 	leases map[uint64]*lent
+	aheads int // of those, how many were asked for ahead
 }
 
 // lent is a lease that is out.
 type lent struct {
+	ahead   []chunk.BlockRef // asked for ahead: nobody was asked whether they may be sent
 	blocks  []chunk.Block
 	regions []*registered[regionKey, region]
 	done    []func() // of Admit
@@ -58,26 +73,41 @@ func (l *served) run(ctx context.Context) {
 	defer cancel() // before that
 	places := make(chan struct{}, maxAsks)
 	for {
-		m, err := l.control.receive()
+		all, err := l.control.receive()
 		if err != nil {
 			return
 		}
-		switch m := m.(type) {
-		case ask:
-			select {
-			case places <- struct{}{}:
+		l.out.begin() // until all of the frame is looked at
+		for _, m := range all {
+			switch m := m.(type) {
+			case ask:
+				select {
+				case places <- struct{}{}:
+				default:
+					return // no reader of ours asks so much at once
+				}
+				answer := l.answer
+				if m.ahead {
+					answer = l.answerAhead()
+				}
+				asks.Go(func() {
+					defer func() { <-places }()
+					answer(ctx, m)
+				})
+			case giveBack:
+				l.takeBack(m)
 			default:
-				return // no reader of ours asks so much at once
+				return
 			}
-			asks.Go(func() {
-				defer func() { <-places }()
-				l.answer(ctx, m)
-			})
-		case giveBack:
-			l.takeBack(m)
-		default:
-			return
 		}
+		l.out.end()
+	}
+}
+
+// send sends messages, or breaks the link.
+func (l *served) send(ms ...message) {
+	if err := l.control.send(ms...); err != nil {
+		l.fail()
 	}
 }
 
@@ -100,6 +130,7 @@ func (l *served) fail() {
 // stop ends the link: the connection to error first, only then its leases.
 func (l *served) stop() {
 	l.fail()
+	l.out.close()
 	l.mu.Lock()
 	leases := l.leases
 	l.leases = nil
@@ -127,21 +158,70 @@ func (l *served) answer(ctx context.Context, a ask) {
 		l.refuse(a.id, err)
 		return
 	}
-	g := grant{id: a.id, incarnation: l.incarnation, ttl: l.h.cfg.TTL, blocks: places}
+	w := soon
+	for _, r := range a.refs {
+		l.h.crowds.alone(r.Object, l.from)
+		if r.Demand {
+			w = atOnce
+		}
+	}
+	l.grant(w, grant{id: a.id, blocks: places}, x)
+}
+
+// answerAhead begins to answer an ask ahead. Other answers wait for these, unless
+// the last ones took long: then blocks are looked at for the first time.
+func (l *served) answerAhead() func(context.Context, ask) {
+	if l.slow.Load() {
+		return l.lendAhead
+	}
+	l.out.begin()
+	return func(ctx context.Context, a ask) {
+		defer l.out.end()
+		l.lendAhead(ctx, a)
+	}
+}
+
+// lendAhead grants leases on the blocks that can be lent at no cost to others,
+// in order, up to the first that cannot.
+func (l *served) lendAhead(ctx context.Context, a ask) {
+	start := time.Now()
+	defer func() { l.slow.Store(time.Since(start) > slowAhead) }()
+	for _, r := range a.refs {
+		l.mu.Lock()
+		full := l.aheads >= maxAhead
+		l.mu.Unlock()
+		if full || ctx.Err() != nil || !l.h.crowds.alone(r.Object, l.from) {
+			return
+		}
+		x := &lent{ahead: []chunk.BlockRef{r}}
+		p, err := l.lendOne(ctx, r, x)
+		if err != nil {
+			_ = l.h.release(x) // who wants the block asks for it, and hears why
+			return
+		}
+		if !l.grant(soon, grant{id: a.id, ahead: true, blocks: []place{p}}, x) {
+			return
+		}
+	}
+}
+
+// grant makes a lease known, on both ends; false when the link is gone.
+func (l *served) grant(w when, g grant, x *lent) bool {
+	var err error
+	g.incarnation, g.ttl = l.incarnation, l.h.cfg.TTL
 	if g.lease, err = l.keep(x); err != nil {
 		_ = l.h.release(x)
 		if errors.Is(err, errLeases) {
 			l.h.cfg.Log.Warn("an RDMA connection is broken", "peer", l.from.Short(), "err", err)
 			l.fail()
 		}
-		return // the link is gone
+		return false // the link is gone
 	}
 	if f := l.h.faults.onGrant; f != nil {
 		f(l, &g)
 	}
-	if err := l.control.send(g); err != nil {
-		l.fail()
-	}
+	l.out.add(w, g)
+	return true
 }
 
 // keep makes a lease known and starts its time.
@@ -156,6 +236,7 @@ func (l *served) keep(x *lent) (uint64, error) {
 	}
 	id := l.h.last.Add(1)
 	l.leases[id] = x
+	l.aheads += len(x.ahead)
 	l.h.granted.Add(1)
 	x.timer = time.AfterFunc(l.h.cfg.TTL, func() { l.expire(id) })
 	return id, nil
@@ -183,6 +264,9 @@ func (l *served) takeBack(r giveBack) {
 	l.mu.Lock()
 	x := l.leases[r.lease]
 	delete(l.leases, r.lease)
+	if x != nil {
+		l.aheads -= len(x.ahead)
+	}
 	l.mu.Unlock()
 	v := verdict{id: r.id, code: codeOver, text: "the lease is over"}
 	if x != nil {
@@ -199,17 +283,20 @@ func (l *served) takeBack(r giveBack) {
 		switch {
 		case err != nil || r.use == useBad:
 			l.h.cfg.Counters.ServeFailed()
-		case r.use == useGood:
+		case r.use != useUnused:
 			l.h.cfg.Counters.Sent(l.from, x.bytes)
+			if note := l.h.cfg.Note; note != nil {
+				for _, ref := range x.ahead {
+					note(ref)
+				}
+			}
 			for range x.blocks {
 				l.h.cfg.Counters.Served()
 			}
 		}
 	}
-	if r.use != useUnused {
-		if err := l.control.send(v); err != nil {
-			l.fail()
-		}
+	if r.use == useGood || r.use == useBad {
+		l.out.add(soon, v)
 	}
 }
 

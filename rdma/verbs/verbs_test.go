@@ -31,16 +31,16 @@ type bed struct {
 	client *verbs.Client
 }
 
-func newBed(t *testing.T, s system, hc verbs.HandlerConfig, cc verbs.ClientConfig) bed {
+func newBed(t testing.TB, s system, hc verbs.HandlerConfig, cc verbs.ClientConfig) bed {
 	creds := rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: rdmatest.RandomBytes(1, 32), Self: chunk.NewNodeID(), Incarnation: 7}
 	b := bed{source: rdmatest.NewSource(t)}
 	b.node = s.serve(t, rdmatest.ServeConfig{Credentials: creds, Source: b.source}, hc)
 	creds.Self = chunk.NewNodeID()
-	b.client = s.client(t, rdmatest.ClientConfig{Credentials: creds, Memory: 8 << 20, Stall: 10 * time.Second}, cc)
+	b.client = s.client(t, rdmatest.ClientConfig{Credentials: creds, Memory: 32 << 20, Stall: 10 * time.Second}, cc)
 	return b
 }
 
-func (b bed) fetch(t *testing.T, o chunk.Object, block int) error {
+func (b bed) fetch(t testing.TB, o chunk.Object, block int) error {
 	l, err := b.client.Fetch(t.Context(), b.node.Peer(), []chunk.BlockRef{o.Ref(block)})
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (b bed) fetch(t *testing.T, o chunk.Object, block int) error {
 // TestReadAfterLease: a READ under a lease that ran out fails, and brings
 // nothing.
 func TestReadAfterLease(t *testing.T) {
-	b := newBed(t, newSystem(t, verbs.HostConfig{}), verbs.HandlerConfig{TTL: 50 * time.Millisecond}, verbs.ClientConfig{})
+	b := newBed(t, newSystem(t, verbs.HostConfig{}), verbs.HandlerConfig{TTL: 2 * time.Second}, verbs.ClientConfig{})
 	o := b.source.Add(rdmatest.RandomBytes(2, 2<<20), 1<<20)
 	status, data, err := verbs.ReadLate(t.Context(), b.client, b.node.Handler, b.node.Peer(), o.Ref(1))
 	require.NoError(t, err)
@@ -163,9 +163,30 @@ func TestTwoRails(t *testing.T) {
 		}
 		s := b.client.Stats()
 		require.Equal(t, max(rails, 2), s.Links)
-		require.EqualValues(t, 8<<20, s.Rails["rxe0:1"].Bytes)
-		require.EqualValues(t, 8<<20, s.Rails["rxe1:1"].Bytes)
+		require.EqualValues(t, 16<<20, s.Rails["rxe0:1"].Bytes+s.Rails["rxe1:1"].Bytes)
+		require.InDelta(t, s.Rails["rxe0:1"].Bytes, s.Rails["rxe1:1"].Bytes, 8<<20) // a connection that is not there yet is asked for nothing ahead
 	}
+}
+
+// TestLeasesAhead: who reads in order has most leases before it asks for them, and
+// gives back those that it does not use.
+func TestLeasesAhead(t *testing.T) {
+	b := newBed(t, newSystem(t, verbs.HostConfig{}), verbs.HandlerConfig{}, verbs.ClientConfig{})
+	const blocks, used = 64, 40
+	o := b.source.Add(rdmatest.RandomBytes(1, blocks*chunk.MinBlockSize+5), chunk.MinBlockSize)
+	for i := range used {
+		require.NoError(t, b.fetch(t, o, i))
+	}
+	s := b.node.Stats()
+	require.Greater(t, s.Leases, uint64(used), "none came ahead")
+	require.Less(t, s.Messages, uint64(used*3/2), "a word on each block, and few grants")
+	require.NoError(t, b.fetch(t, o, blocks), "the short one at the end")
+	require.Eventually(t, func() bool {
+		lent, released := b.source.Counts()
+		return lent == released
+	}, 60*time.Second, 10*time.Millisecond)
+	require.Zero(t, verbs.Leases(b.node.Handler))
+	require.Zero(t, b.node.Stats().Expired)
 }
 
 // TestLinkCut: without the link a fetch fails within a bound, and one that

@@ -10,7 +10,7 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// Types of frames.
+// Types of messages.
 const (
 	frameAsk     = 1 // reader: blocks wanted
 	frameGrant   = 2 // provider: where they lie
@@ -19,7 +19,8 @@ const (
 )
 
 const (
-	// maxFrame bounds a frame without its length, in bytes.
+	// maxFrame bounds a frame without its length, in bytes. Each message in it
+	// has its own length before it.
 	maxFrame = 64 << 10
 	// maxBlocks bounds the blocks of one ask.
 	maxBlocks = 256
@@ -31,10 +32,16 @@ const (
 
 var errWire = errors.New("malformed message")
 
-// ask is the wish for a lease on some blocks, all of them or none.
+// message is what a frame is made of.
+type message interface{ append([]byte) []byte }
+
+// ask is the wish for a lease on some blocks, all of them or none; or, ahead,
+// for a lease on each of those that can be had at once, with no word on the
+// others.
 type ask struct {
-	id   uint32 // chosen by the reader
-	refs []chunk.BlockRef
+	id    uint32 // chosen by the reader
+	ahead bool
+	refs  []chunk.BlockRef
 }
 
 // place is where a block of a grant lies in the provider's memory.
@@ -46,11 +53,19 @@ type place struct {
 	key    uint32
 	sum    uint32
 	zero   bool // nothing lies anywhere: every byte is zero
+	fixed  bool // the source cannot change: there is nothing to hear when the lease is given back
 }
+
+// Flags of a place.
+const (
+	flagZero  = 1
+	flagFixed = 2
+)
 
 // grant is a lease on blocks.
 type grant struct {
 	id          uint32 // of the ask
+	ahead       bool   // of an ask ahead: on one block
 	lease       uint64
 	incarnation uint64 // of the provider
 	ttl         time.Duration
@@ -71,6 +86,7 @@ const (
 	useGood   use = 0 // the bytes match their sums
 	useBad    use = 1 // they do not
 	useUnused use = 2 // nobody wants them any more
+	useTaken  use = 3 // as useGood, and no answer is wanted
 )
 
 // code says why there are no blocks, or that a lease ended well.
@@ -91,8 +107,8 @@ const (
 	codes
 )
 
-// verdict answers an ask that gets nothing, and every giveBack that is not
-// useUnused.
+// verdict answers an ask that gets nothing, and every giveBack that is useGood
+// or useBad.
 type verdict struct {
 	id      uint32
 	code    code
@@ -105,6 +121,7 @@ var le = binary.LittleEndian
 
 func (a ask) append(b []byte) []byte {
 	b = le.AppendUint32(append(b, frameAsk), a.id)
+	b = append(b, bit(a.ahead))
 	b = le.AppendUint16(b, uint16(len(a.refs)))
 	for _, r := range a.refs {
 		b = append(b, r.Object[:]...)
@@ -117,6 +134,7 @@ func (a ask) append(b []byte) []byte {
 
 func (g grant) append(b []byte) []byte {
 	b = le.AppendUint32(append(b, frameGrant), g.id)
+	b = append(b, bit(g.ahead))
 	b = le.AppendUint64(b, g.lease)
 	b = le.AppendUint64(b, g.incarnation)
 	b = le.AppendUint32(b, uint32(g.ttl.Milliseconds()))
@@ -128,9 +146,19 @@ func (g grant) append(b []byte) []byte {
 		b = le.AppendUint64(b, p.addr)
 		b = le.AppendUint32(b, p.key)
 		b = le.AppendUint32(b, p.sum)
-		b = append(b, bit(p.zero))
+		b = append(b, bit(p.zero)*flagZero|bit(p.fixed)*flagFixed)
 	}
 	return b
+}
+
+// fixed says whether the reader is done once it has the bytes.
+func (g grant) fixed() bool {
+	for _, p := range g.blocks {
+		if !p.fixed {
+			return false
+		}
+	}
+	return true
 }
 
 func (r giveBack) append(b []byte) []byte {
@@ -154,11 +182,31 @@ func bit(b bool) byte {
 	return 0
 }
 
-// decode reads the message of one frame, without its length: an ask, grant,
-// giveBack or verdict. There is exactly one frame for each message.
-func decode(p []byte) (any, error) {
+// decodeFrame reads a frame, without its length: one message or more.
+func decodeFrame(p []byte) ([]any, error) {
 	if len(p) == 0 || len(p) > maxFrame {
 		return nil, fmt.Errorf("%w: frame of %d bytes", errWire, len(p))
+	}
+	var all []any
+	for r := (&reader{rest: p}); len(r.rest) > 0; {
+		n := r.u32()
+		if r.bad || uint64(n) > uint64(len(r.rest)) {
+			return nil, fmt.Errorf("%w: frame of %d bytes ends in message %d", errWire, len(p), len(all))
+		}
+		m, err := decode(r.bytes(int(n)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// decode reads one message: an ask, grant, giveBack or verdict. There is exactly
+// one form of each message.
+func decode(p []byte) (any, error) {
+	if len(p) == 0 || len(p) > maxFrame {
+		return nil, fmt.Errorf("%w: message of %d bytes", errWire, len(p))
 	}
 	r := &reader{rest: p[1:]}
 	var m any
@@ -168,7 +216,7 @@ func decode(p []byte) (any, error) {
 	case frameGrant:
 		m = r.grant()
 	case frameReturn:
-		m = giveBack{id: r.u32(), lease: r.u64(), use: use(r.most(byte(useUnused)))}
+		m = giveBack{id: r.u32(), lease: r.u64(), use: use(r.most(byte(useTaken)))}
 	case frameVerdict:
 		v := verdict{id: r.u32(), code: code(r.most(byte(codes - 1)))}
 		v.retry = time.Duration(r.u32()) * time.Millisecond
@@ -176,10 +224,10 @@ func decode(p []byte) (any, error) {
 		v.text = string(r.bytes(min(len(r.rest), maxText)))
 		m = v
 	default:
-		return nil, fmt.Errorf("%w: frame of type %d", errWire, p[0])
+		return nil, fmt.Errorf("%w: message of type %d", errWire, p[0])
 	}
 	if r.bad || len(r.rest) > 0 {
-		return nil, fmt.Errorf("%w: frame of type %d with %d bytes", errWire, p[0], len(p))
+		return nil, fmt.Errorf("%w: message of type %d with %d bytes", errWire, p[0], len(p))
 	}
 	return m, nil
 }
@@ -243,7 +291,7 @@ func (r *reader) count() int {
 }
 
 func (r *reader) ask() ask {
-	a := ask{id: r.u32()}
+	a := ask{id: r.u32(), ahead: r.bit()}
 	for n := r.count(); n > 0 && !r.bad; n-- {
 		a.refs = append(a.refs, chunk.BlockRef{
 			Object: chunk.ObjectID(r.bytes(16)), Index: r.index(), Len: r.length(), Demand: r.bit(),
@@ -253,15 +301,15 @@ func (r *reader) ask() ask {
 }
 
 func (r *reader) grant() grant {
-	g := grant{id: r.u32(), lease: r.u64(), incarnation: r.u64(), ttl: time.Duration(r.u32()) * time.Millisecond}
+	g := grant{id: r.u32(), ahead: r.bit(), lease: r.u64(), incarnation: r.u64(), ttl: time.Duration(r.u32()) * time.Millisecond}
 	if g.ttl > maxTTL {
 		r.bad = true
 	}
 	for n := r.count(); n > 0 && !r.bad; n-- {
-		g.blocks = append(g.blocks, place{
-			object: chunk.ObjectID(r.bytes(16)), index: r.index(), len: r.length(),
-			addr: r.u64(), key: r.u32(), sum: r.u32(), zero: r.bit(),
-		})
+		p := place{object: chunk.ObjectID(r.bytes(16)), index: r.index(), len: r.length(), addr: r.u64(), key: r.u32(), sum: r.u32()}
+		flags := r.most(flagZero | flagFixed)
+		p.zero, p.fixed = flags&flagZero != 0, flags&flagFixed != 0
+		g.blocks = append(g.blocks, p)
 	}
 	return g
 }

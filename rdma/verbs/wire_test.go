@@ -14,8 +14,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type message interface{ append([]byte) []byte }
-
 func messages() []message {
 	object := chunk.NewObjectID()
 	return []message{
@@ -28,7 +26,11 @@ func messages() []message {
 			{object: object, index: 3, len: 4 << 20, addr: math.MaxUint64, key: math.MaxUint32, sum: 0xdeadbeef},
 			{object: object, index: 4, len: 1, zero: true},
 		}},
+		ask{id: 3, ahead: true, refs: []chunk.BlockRef{{Object: object, Index: 5, Len: 4 << 20}}},
+		grant{id: 3, ahead: true, lease: 9, blocks: []place{{object: object, index: 5, len: 4 << 20, fixed: true}}},
+		grant{id: 4, blocks: []place{{object: object, len: 1, zero: true, fixed: true}}},
 		giveBack{id: 1, lease: 2, use: useBad},
+		giveBack{id: 1, lease: 3, use: useTaken},
 		verdict{id: 1},
 		verdict{id: 1, code: codeBusy, retry: 12 * time.Millisecond, sending: true, text: "the block goes elsewhere"},
 	}
@@ -64,7 +66,7 @@ func TestMessagesOutOfRange(t *testing.T) {
 		"no such type":     {9, 0, 0, 0, 0},
 		"too long":         append(verdict{}.append(nil), make([]byte, maxText+1)...),
 		"code":             verdict{code: codes}.append(nil),
-		"use":              giveBack{use: 3}.append(nil),
+		"use":              giveBack{use: 4}.append(nil),
 		"a lease for ever": grant{ttl: maxTTL + time.Millisecond}.append(nil),
 		"negative index":   ask{refs: []chunk.BlockRef{{Index: -1}}}.append(nil),
 		"negative length":  grant{blocks: []place{{len: -1}}}.append(nil),
@@ -104,7 +106,7 @@ func TestEndpoint(t *testing.T) {
 		_, err := parseEndpoint(x.String())
 		require.ErrorIs(t, err, errWire)
 	}
-	for _, s := range []string{"", "zz", "02" + e.String()[2:], e.String()[:20]} {
+	for _, s := range []string{"", "zz", "01" + e.String()[2:], e.String()[:20]} {
 		_, err := parseEndpoint(s)
 		require.ErrorIs(t, err, errWire)
 	}
@@ -120,5 +122,69 @@ func FuzzEndpoint(f *testing.F) {
 			return
 		}
 		require.Equal(t, s, e.String())
+	})
+}
+
+// TestFrames: messages that fit go in one frame, the rest in further ones.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	_, provider, own := newPipe(t)
+	large := grant{blocks: make([]place, maxBlocks)}
+	var said []message
+	for range 3 {
+		said = append(said, messages()...)
+		said = append(said, large, large, large)
+	}
+	done := make(chan error, 1)
+	go func() { done <- own.send(said...) }()
+	var got []message
+	frames := 0
+	for len(got) < len(said) {
+		all, err := provider.receive()
+		require.NoError(t, err)
+		require.NotEmpty(t, all)
+		for _, m := range all {
+			got = append(got, m.(message))
+		}
+		frames++
+	}
+	require.NoError(t, <-done)
+	require.Equal(t, len(said), len(got))
+	for i := range said {
+		require.Equal(t, said[i].append(nil), got[i].append(nil))
+	}
+	require.EqualValues(t, frames, own.sent.Load())
+	require.Less(t, frames, 4)
+	for name, p := range map[string][]byte{
+		"nothing": nil, "half a length": {1, 0}, "no message": {0, 0, 0, 0}, "cut": {9, 0, 0, 0, frameVerdict}, "too long": make([]byte, maxFrame+1),
+	} {
+		_, err := decodeFrame(p)
+		require.ErrorIs(t, err, errWire, name)
+	}
+}
+
+// FuzzDecodeFrame: what can be read is written in one way only.
+func FuzzDecodeFrame(f *testing.F) {
+	part := func(b []byte, m message) []byte {
+		p := m.append(nil)
+		return append(le.AppendUint32(b, uint32(len(p))), p...)
+	}
+	var all []byte
+	for _, m := range messages() {
+		f.Add(part(nil, m))
+		all = part(all, m)
+	}
+	f.Add(all)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		got, err := decodeFrame(p)
+		if err != nil {
+			require.ErrorIs(t, err, errWire)
+			return
+		}
+		var again []byte
+		for _, m := range got {
+			again = part(again, m.(message))
+		}
+		require.True(t, bytes.Equal(p, again))
 	})
 }
