@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
-.PHONY: build test test-long test-rdma oracle race lint bench bench-meta sim demo generate clean help
+.PHONY: build test test-long test-rdma test-rdma-long oracle race lint bench bench-meta bench-rdma sim demo generate clean help
 
 build: ## bin/p2pfs, with RDMA where libibverbs-dev and librdmacm-dev are installed
 	@tools/setup.sh build
@@ -29,6 +29,11 @@ test-rdma: ## RDMA on real verbs, in a virtual machine with soft-RoCE devices (t
 	@tools/setup.sh test
 	@tools/setup.sh test-rdma
 	tools/test.sh rdma
+
+test-rdma-long: ## what make test-rdma leaves out: 200 rounds of killing nodes in the middle of READs
+	@tools/setup.sh test
+	@tools/setup.sh test-rdma
+	tools/test.sh rdma-long
 
 oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7 STORE=etcd|etcd3|redis|sentinel|cluster, or REPLAY=FILE
 	@tools/setup.sh test
@@ -51,6 +56,11 @@ bench-meta: ## the metadata stores beside bare commands, and build/bench-meta.js
 	@tools/setup.sh test
 	mkdir -p build
 	go test -tags bench -count=1 -timeout 3h -v -run TestMeta ./meta/metabench -args -names $(if $(FULL),1000000,100000) -json $(CURDIR)/build/bench-meta.json
+
+bench-rdma: ## RDMA in a virtual machine beside ib_read_bw: the transport, node to node, through the mount
+	@tools/setup.sh test
+	@tools/setup.sh test-rdma
+	tools/bench-rdma.sh
 
 sim: ## simulated nodes that fetch one file at once; RECEIVERS, SIZE and SEED may be given
 	go build -o bin/p2pfs ./cmd/p2pfs

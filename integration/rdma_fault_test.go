@@ -76,10 +76,10 @@ func TestRDMASmallRegistrations(t *testing.T) {
 	const size = 200<<20 + 1
 	for _, k := range []struct {
 		name, memory string
-		parts        int
+		parts, again int64
 	}{
-		{"limit of 96 MiB", "288MiB", 4}, // half of what is left beside 96 MiB for fetched blocks
-		{"limit of 16 MiB", "64MiB", 13},
+		{"limit of 96 MiB", "288MiB", 4, 0}, // half of what is left beside 96 MiB for fetched blocks
+		{"limit of 16 MiB", "64MiB", 13, 6}, // room for two: one that a late block wants is made again
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			c, a, b := rdmaPair(t, rdmaA+":0", rdmaB+":0", "--rdma-memory="+k.memory)
@@ -89,7 +89,8 @@ func TestRDMASmallRegistrations(t *testing.T) {
 			s, p := b.status(), a.status()
 			require.EqualValues(t, size, s.Counters["rdma_received_bytes"])
 			require.Zero(t, tcpBytes(s), "bytes came over TCP")
-			require.EqualValues(t, k.parts, p.Counters["rdma_registrations"])
+			require.GreaterOrEqual(t, p.Counters["rdma_registrations"], k.parts)
+			require.LessOrEqual(t, p.Counters["rdma_registrations"], k.parts+k.again)
 		})
 	}
 }

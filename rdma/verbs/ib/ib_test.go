@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // two opens rxe0 and rxe1, which a guest has on the two ends of a link.
-func two(t *testing.T) (reader, holder *ib.Device) {
+func two(t testing.TB) (reader, holder *ib.Device) {
 	lib, err := ib.Load()
 	require.NoError(t, err)
 	names, err := lib.Devices()
@@ -38,7 +38,7 @@ func two(t *testing.T) (reader, holder *ib.Device) {
 }
 
 // ipGID returns the index and the value of a device's IPv4 address.
-func ipGID(t *testing.T, d *ib.Device) (uint8, [16]byte) {
+func ipGID(t testing.TB, d *ib.Device) (uint8, [16]byte) {
 	for i := range 16 {
 		g, err := d.GID(1, i)
 		if err == nil && strings.HasPrefix(string(g[:]), strings.Repeat("\x00", 10)+"\xff\xff") {
@@ -49,7 +49,7 @@ func ipGID(t *testing.T, d *ib.Device) (uint8, [16]byte) {
 	return 0, [16]byte{}
 }
 
-func queue(t *testing.T, d *ib.Device) *ib.Queue {
+func queue(t testing.TB, d *ib.Device) *ib.Queue {
 	q, err := d.NewQueue(16)
 	require.NoError(t, err)
 	t.Cleanup(q.Close)
@@ -57,11 +57,13 @@ func queue(t *testing.T, d *ib.Device) *ib.Queue {
 }
 
 // join connects two queues.
-func join(t *testing.T, a, b *ib.Device) (*ib.Queue, *ib.Queue) {
+func join(t testing.TB, a, b *ib.Device) (*ib.Queue, *ib.Queue) { return joinMTU(t, a, b, 3) }
+
+func joinMTU(t testing.TB, a, b *ib.Device, mtu uint8) (*ib.Queue, *ib.Queue) {
 	x, y := queue(t, a), queue(t, b)
 	xi, xg := ipGID(t, a)
 	yi, yg := ipGID(t, b)
-	path := ib.Path{Port: 1, MTU: 3, ReadsOut: 8, ReadsIn: 8}
+	path := ib.Path{Port: 1, MTU: mtu, ReadsOut: 16, ReadsIn: 16}
 	p := path
 	p.GIDIndex, p.PSN, p.PeerQPN, p.PeerPSN, p.PeerGID = xi, 11, y.QPN(), 22, yg
 	require.NoError(t, x.Connect(p))
@@ -71,14 +73,14 @@ func join(t *testing.T, a, b *ib.Device) (*ib.Queue, *ib.Queue) {
 	return x, y
 }
 
-func anonymous(t *testing.T, n int) []byte {
+func anonymous(t testing.TB, n int) []byte {
 	p, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(p)) })
 	return p
 }
 
-func register(t *testing.T, d *ib.Device, p []byte, target bool) *ib.Memory {
+func register(t testing.TB, d *ib.Device, p []byte, target bool) *ib.Memory {
 	m, err := d.Register(p, target)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
@@ -86,7 +88,7 @@ func register(t *testing.T, d *ib.Device, p []byte, target bool) *ib.Memory {
 }
 
 // mapped returns a read-only mapping of a new file of n random bytes.
-func mapped(t *testing.T, n int) []byte {
+func mapped(t testing.TB, n int) []byte {
 	data := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
 	name := filepath.Join(t.TempDir(), "file")
@@ -101,7 +103,7 @@ func mapped(t *testing.T, n int) []byte {
 }
 
 // reap waits for n READs or more.
-func reap(t *testing.T, q *ib.Queue, n int) []ib.Done {
+func reap(t testing.TB, q *ib.Queue, n int) []ib.Done {
 	var all []ib.Done
 	out := make([]ib.Done, 4)
 	for len(all) < n {
