@@ -27,6 +27,7 @@ const (
 const (
 	answerAfter = 100 * time.Millisecond
 	slowAhead   = answerAfter
+	someAhead   = 8 // leases ahead go together, even if they took long
 )
 
 // Errors of a reader that is none of ours.
@@ -165,48 +166,14 @@ func (l *served) answer(ctx context.Context, a ask) {
 			w = atOnce
 		}
 	}
-	l.grant(w, grant{id: a.id, blocks: places}, x)
-}
-
-// answerAhead begins to answer an ask ahead. Other answers wait for these, unless
-// the last ones took long: then blocks are looked at for the first time.
-func (l *served) answerAhead() func(context.Context, ask) {
-	if l.slow.Load() {
-		return l.lendAhead
-	}
-	l.out.begin()
-	return func(ctx context.Context, a ask) {
-		defer l.out.end()
-		l.lendAhead(ctx, a)
+	if g, ok := l.grant(grant{id: a.id, blocks: places}, x); ok {
+		l.out.add(w, g)
 	}
 }
 
-// lendAhead grants leases on the blocks that can be lent at no cost to others,
-// in order, up to the first that cannot.
-func (l *served) lendAhead(ctx context.Context, a ask) {
-	start := time.Now()
-	defer func() { l.slow.Store(time.Since(start) > slowAhead) }()
-	for _, r := range a.refs {
-		l.mu.Lock()
-		full := l.aheads >= maxAhead
-		l.mu.Unlock()
-		if full || ctx.Err() != nil || !l.h.crowds.alone(r.Object, l.from) {
-			return
-		}
-		x := &lent{ahead: []chunk.BlockRef{r}}
-		p, err := l.lendOne(ctx, r, x)
-		if err != nil {
-			_ = l.h.release(x) // who wants the block asks for it, and hears why
-			return
-		}
-		if !l.grant(soon, grant{id: a.id, ahead: true, blocks: []place{p}}, x) {
-			return
-		}
-	}
-}
-
-// grant makes a lease known, on both ends; false when the link is gone.
-func (l *served) grant(w when, g grant, x *lent) bool {
+// grant makes a lease known here, and returns what says so to the reader; false
+// when the link is gone.
+func (l *served) grant(g grant, x *lent) (grant, bool) {
 	var err error
 	g.incarnation, g.ttl = l.incarnation, l.h.cfg.TTL
 	if g.lease, err = l.keep(x); err != nil {
@@ -215,13 +182,12 @@ func (l *served) grant(w when, g grant, x *lent) bool {
 			l.h.cfg.Log.Warn("an RDMA connection is broken", "peer", l.from.Short(), "err", err)
 			l.fail()
 		}
-		return false // the link is gone
+		return grant{}, false // the link is gone
 	}
 	if f := l.h.faults.onGrant; f != nil {
 		f(l, &g)
 	}
-	l.out.add(w, g)
-	return true
+	return g, true
 }
 
 // keep makes a lease known and starts its time.
