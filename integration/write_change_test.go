@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -179,6 +180,30 @@ func TestExclusiveCreate(t *testing.T) {
 	require.NotZero(t, a.p2pfs("recover", a.path("f")).code)
 	require.Equal(t, "published /mine\n", a.must("recover", a.path("f"), "--to", a.path("mine")))
 	require.Equal(t, "mine", text(t, b.path("mine")))
+	require.Equal(t, "theirs", text(t, b.path("f")))
+}
+
+// K1 W8: what was recovered under another name is kept like anything else, by a
+// node that was restarted, too.
+func TestWhatIsRecoveredUnderAnotherNameStays(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "--chunk-size="+itoa(oracleChunk))
+	a, b := c.start("a"), c.start("b")
+	ha, hb := newHand(t), newHand(t)
+	mine := strings.Repeat("m", 2*oracleBlock)
+	ha.must("open f %s w+creat+excl", a.path("f"))
+	ha.must("write f %s", mine)
+	hb.must("open f %s w+creat+excl", b.path("f"))
+	hb.must("write f theirs")
+	hb.must("close f")
+	require.Equal(t, "EEXIST", ha.does("close f"))
+	eventually(t, commandLimit, "kept", func() bool { return len(a.unpublished()) == 1 })
+	a.must("recover", a.path("f"), "--to", a.path("mine"))
+	a.stop()
+	a.start()
+	a.must("gc")
+	a.must("gc")
+	require.Equal(t, mine, text(t, b.path("mine")))
 	require.Equal(t, "theirs", text(t, b.path("f")))
 }
 
