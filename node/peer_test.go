@@ -77,9 +77,14 @@ type pair struct {
 }
 
 func newPair(t *testing.T) *pair {
+	return newPairIn(t, rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32)})
+}
+
+// newPairIn is newPair in a cluster that may have others.
+func newPairIn(t *testing.T, creds rdma.Credentials) *pair {
 	o := chunk.Object{ID: chunk.NewObjectID(), Size: 20 * 4096, ChunkSize: 4 * 4096, BlockSize: 4096}
 	sh := &shelf{id: o.ID, have: chunk.NewBitmap(o.Blocks()), sums: map[int]uint32{3: 33, 4: 44}, keeper: true, kept: make(chan chunk.ObjectID, 1)}
-	creds := rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32), Self: chunk.NewNodeID(), Incarnation: 7}
+	creds.Self, creds.Incarnation = chunk.NewNodeID(), 7
 	auth, err := rdma.NewAuth(creds)
 	require.NoError(t, err)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -208,8 +213,9 @@ func TestForgedCallsAreRefused(t *testing.T) {
 			}), tt.want)
 			_, err := asker.sums(t.Context(), p.peer, p.object, 1, 10, false)
 			require.ErrorIs(t, err, tt.want)
-			c, err := asker.client(p.peer)
+			c, done, err := asker.client(p.peer)
 			require.NoError(t, err)
+			defer done()
 			_, err = c.Hello(asker.outgoing(t.Context(), p.peer), &nodepb.HelloRequest{ProtoMin: protoMin, ProtoMax: protoMax})
 			require.ErrorIs(t, peerError(p.peer, err), tt.want)
 		})
@@ -325,4 +331,49 @@ func TestANodeIsAskedAnewAfterItCouldNotBeReached(t *testing.T) {
 	require.NoError(t, lis.Close())
 	require.NoError(t, p.asker.Close())
 	_ = conns.Wait() // a side that is closed already says so
+}
+
+// A node that follows more others than it keeps connections to loses none of
+// them; those that nobody uses any more go first.
+func TestConnectionsInUseAreKept(t *testing.T) {
+	t.Parallel()
+	cluster := rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32)}
+	var pairs []*pair
+	for range 4 {
+		pairs = append(pairs, newPairIn(t, cluster))
+	}
+	asker := pairs[0].asker
+	asker.bound = 2
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	news := make(chan int, 10)
+	var ended [3]chan error
+	for i, p := range pairs[:3] {
+		ended[i] = make(chan error, 1)
+		go func() {
+			ended[i] <- asker.Follow(ctx, p.peer, p.object, func(chunk.Availability) bool {
+				news <- i
+				return true
+			})
+		}()
+		require.Equal(t, i, <-news)
+	}
+	for i, p := range pairs[:3] {
+		p.shelf.add(1)
+		select {
+		case told := <-news:
+			require.Equal(t, i, told)
+		case err := <-ended[i]:
+			require.NoError(t, err, "stream %d ended", i)
+		}
+	}
+	cancel()
+	for i := range ended {
+		require.Error(t, <-ended[i])
+	}
+	_, _, err := asker.holds(t.Context(), pairs[3].peer, pairs[3].object)
+	require.NoError(t, err)
+	asker.mu.Lock()
+	defer asker.mu.Unlock()
+	require.Len(t, asker.conns, 2)
 }

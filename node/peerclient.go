@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// peerConns bounds the control connections kept to other nodes.
+	// peerConns bounds the control connections kept to other nodes, but for those
+	// in use.
 	peerConns = 128
 	// connectTimeout bounds one attempt to reach another node: what was sent while
 	// the network was cut is not waited for much longer than the cut.
@@ -40,6 +41,8 @@ const (
 type peers struct {
 	auth rdma.Authorizer
 	self *nodepb.PeerInfo // told to those that are followed for the engine; nil: not told
+	// bound is how many connections are kept; more only while all are in use.
+	bound int
 
 	mu    sync.Mutex
 	conns map[string]*peerConn // by address
@@ -50,12 +53,13 @@ type peers struct {
 type peerConn struct {
 	*grpc.ClientConn
 	failed bool // guarded by peers.mu
+	users  int  // calls and streams under way; guarded by peers.mu
 }
 
 var _ chunk.Scout = (*peers)(nil)
 
 func newPeers(auth rdma.Authorizer) *peers {
-	return &peers{auth: auth, conns: map[string]*peerConn{}}
+	return &peers{auth: auth, bound: peerConns, conns: map[string]*peerConn{}}
 }
 
 // Close ends every connection.
@@ -72,41 +76,69 @@ func (p *peers) Close() error {
 
 // client returns a connection that works, is being made, or has not been tried
 // yet: nothing is answered from an attempt that failed before it was asked, so
-// that a node is there as soon as the network to it is whole again.
-func (p *peers) client(to chunk.Peer) (nodepb.PeerClient, error) {
+// that a node is there as soon as the network to it is whole again. It stays
+// open until done is called, once, after the last use.
+func (p *peers) client(to chunk.Peer) (client nodepb.PeerClient, done func(), err error) {
 	addr := to.Addrs["tcp"]
 	if addr == "" {
-		return nil, fmt.Errorf("node %s tells no tcp address", to.Name)
+		return nil, nil, fmt.Errorf("node %s tells no tcp address", to.Name)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c, ok := p.conns[addr]; ok {
-		if s := c.GetState(); s == connectivity.Ready || !c.failed && s != connectivity.TransientFailure {
-			c.failed = false
-			return nodepb.NewPeerClient(c), nil
+	c, ok := p.conns[addr]
+	if ok && !c.leads() {
+		c.Close()
+		delete(p.conns, addr)
+		ok = false
+	}
+	if !ok {
+		p.shrink(p.bound - 1)
+		conn, err := dial(addr)
+		if err != nil {
+			return nil, nil, fmt.Errorf("connect to node %s at %s: %w", to.Name, addr, err)
+		}
+		c = &peerConn{ClientConn: conn}
+		p.conns[addr] = c
+	}
+	c.failed = false
+	c.users++
+	return nodepb.NewPeerClient(c), func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		c.users--
+	}, nil
+}
+
+// leads reports whether a call may find its way over the connection. peers.mu is
+// held.
+func (c *peerConn) leads() bool {
+	s := c.GetState()
+	return s == connectivity.Ready || !c.failed && s != connectivity.TransientFailure
+}
+
+// shrink closes connections, any that nobody uses, until at most keep are left
+// or the rest is in use. p.mu is held.
+func (p *peers) shrink(keep int) {
+	for addr, c := range p.conns {
+		if len(p.conns) <= keep {
+			return
+		}
+		if c.users > 0 {
+			continue
 		}
 		c.Close()
 		delete(p.conns, addr)
 	}
-	for a, c := range p.conns { // any of them: grpc redials what is still wanted
-		if len(p.conns) < peerConns {
-			break
-		}
-		c.Close()
-		delete(p.conns, a)
-	}
-	c, err := grpc.NewClient("passthrough:///"+addr,
+}
+
+func dial(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithIdleTimeout(time.Minute),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	)
-	if err != nil {
-		return nil, fmt.Errorf("connect to node %s at %s: %w", to.Name, addr, err)
-	}
-	p.conns[addr] = &peerConn{ClientConn: c}
-	return nodepb.NewPeerClient(c), nil
 }
 
 // outgoing adds the identity of a call to its context.
@@ -150,10 +182,11 @@ func (p *peers) Follow(ctx context.Context, from chunk.Peer, o chunk.Object, on 
 // follow does it, with self named as one that fetches the object unless it is
 // nil.
 func (p *peers) follow(ctx context.Context, from chunk.Peer, o chunk.Object, self *nodepb.PeerInfo, on func(chunk.Availability) bool) error {
-	c, err := p.client(from)
+	c, done, err := p.client(from)
 	if err != nil {
 		return err
 	}
+	defer done()
 	ctx, cancel := context.WithCancel(p.outgoing(ctx, from))
 	defer cancel()
 	stream, err := c.Follow(ctx, &nodepb.FollowRequest{Object: o.ID[:], Blocks: int64(o.Blocks()), Self: self})
@@ -213,10 +246,11 @@ func blocksOf(o chunk.Object, said []int32) (blocks []int, err error) {
 // sums asks a node for the checksums of count blocks from first. With bind, it
 // reads the blocks that have none.
 func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first, count int, bind bool) (map[int]uint32, error) {
-	c, err := p.client(from)
+	c, done, err := p.client(from)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	limit := helloTimeout
 	if bind {
 		limit = bindTimeout
@@ -243,10 +277,11 @@ func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first
 // keep asks a node to be a keeper of an object; it is one when the answer is
 // nil. chunk.ErrNotHeld: not all of it is there.
 func (p *peers) keep(ctx context.Context, from chunk.Peer, o chunk.Object) error {
-	c, err := p.client(from)
+	c, done, err := p.client(from)
 	if err != nil {
 		return err
 	}
+	defer done()
 	ctx, cancel := context.WithTimeout(p.outgoing(ctx, from), keepTimeout)
 	defer cancel()
 	if _, err := c.Keep(ctx, &nodepb.KeepRequest{Object: o.ID[:], Set: o.Set[:], Size: o.Size}); err != nil {
