@@ -222,8 +222,9 @@ func (c *Cache) takeIdle(keep int, force bool, since time.Time) (*entry, *file) 
 }
 
 // closeEntry closes the file of an entry that the caller took it from and made
-// busy. The map's
-// modification time is where the last use is remembered.
+// busy. The map's modification time is where the last use is remembered. The
+// entry stays in its place among those that may be evicted, unless it was pinned
+// or unpinned meanwhile.
 func (c *Cache) closeEntry(e *entry, f *file) {
 	f.closeFiles()
 	ts := unix.NsecToTimespec(e.lastUse.UnixNano())
@@ -231,5 +232,9 @@ func (c *Cache) closeEntry(e *entry, f *file) {
 	c.mu.Lock()
 	close(e.busy)
 	e.busy = nil
+	if c.isPinned(e.obj.ID) {
+		c.unlist(e)
+	}
+	c.relist(e)
 	c.mu.Unlock()
 }

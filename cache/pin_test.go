@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/stretchr/testify/require"
@@ -91,6 +92,50 @@ func putUntilFull(t *testing.T, f chunk.File) {
 		}
 	}
 	require.Fail(t, "what is pinned was evicted")
+}
+
+// The file of an unused object may be on its way to being closed when it is
+// pinned, or let go.
+func TestPinsOfAnObjectBeingClosed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name                    string
+		lookBefore, lookBetween bool // at what is here
+	}{
+		{name: "what is here is known", lookBefore: true},
+		{name: "what is here becomes known meanwhile", lookBetween: true},
+		{name: "what is here is not known yet"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := openCache(t, config(t))
+			o := object(4 * bs)
+			fill(t, c, o)
+			look := func(yes bool) {
+				if yes {
+					require.NoError(t, c.scan(t.Context()))
+				}
+			}
+			during := func(change func() error) {
+				e, f, err := c.acquire(t.Context(), o.ID, nil)
+				require.NoError(t, err)
+				c.release(e, f)
+				look(tt.lookBefore)
+				e, f = c.takeIdle(0, true, time.Time{})
+				require.NotNil(t, e)
+				require.NoError(t, change())
+				look(tt.lookBetween)
+				c.closeEntry(e, f)
+			}
+			during(func() error { return c.Pin(t.Context(), []Pin{{Object: o.ID}}) })
+			require.Zero(t, c.makeRoom(nil, 1, true))
+			require.Equal(t, []bool{true}, here(c, o))
+
+			during(func() error { return c.Unpin(t.Context(), []chunk.ObjectID{o.ID}) })
+			require.Positive(t, c.makeRoom(nil, 1, true))
+			require.Equal(t, []bool{false}, here(c, o))
+		})
+	}
 }
 
 func TestPinsThatCannotBeReadPinNothing(t *testing.T) {

@@ -179,6 +179,7 @@ func (c *Cache) look(r *root, id chunk.ObjectID) (glance, error) {
 func (c *Cache) order() {
 	var unused []*entry
 	for _, e := range c.entries {
+		e.inLRU = nil
 		if e.known && !e.kept && !c.isPinned(e.obj.ID) && e.refs == 0 {
 			unused = append(unused, e)
 		}
