@@ -51,21 +51,28 @@ func (c *Cache) keepCopy(ctx context.Context, id chunk.ObjectID, keep bool) erro
 	defer c.release(e, f)
 	f.keeping.Lock()
 	defer f.keeping.Unlock()
-	if err := f.setKept(keep); err != nil {
+	if err := f.setKept(e, keep); err != nil {
 		return fmt.Errorf("keep: %w", f.root.diskError("write map", id, err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.entries[id] != e || e.busy != nil {
-		return fmt.Errorf("keep object %s: it is being removed: %w", id.Short(), chunk.ErrNotHeld)
+	if !c.stays(e) {
+		return fmt.Errorf("keep object %s: %w", id.Short(), errLeaves)
 	}
 	// We use it, so that it is not on the list of what may be evicted.
 	e.kept = keep
 	return nil
 }
 
-// setKept writes the header, durably.
-func (f *file) setKept(keep bool) error {
+// errLeaves: the object is being removed, or was.
+var errLeaves = fmt.Errorf("it is being removed: %w", chunk.ErrNotHeld)
+
+// stays reports whether an entry in use is here and not being removed. Cache.mu
+// is held.
+func (c *Cache) stays(e *entry) bool { return c.entries[e.obj.ID] == e && e.busy == nil }
+
+// setKept writes the header, durably. The caller uses the file and its entry.
+func (f *file) setKept(e *entry, keep bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.head.kept == keep {
@@ -73,9 +80,8 @@ func (f *file) setKept(keep bool) error {
 	}
 	mapf := f.mapf
 	if mapf == nil {
-		// The map was closed when it was finished.
 		var err error
-		if mapf, err = os.OpenFile(f.root.path(f.obj.ID, ".map"), os.O_RDWR, 0); err != nil {
+		if mapf, err = f.reopenMap(e); err != nil {
 			return err
 		}
 		defer mapf.Close()
@@ -90,4 +96,20 @@ func (f *file) setKept(keep bool) error {
 	}
 	f.head.kept = keep
 	return nil
+}
+
+// reopenMap opens a map that was closed when it was finished. If the object was
+// removed since, nothing has its name, or what was fetched anew: errLeaves.
+func (f *file) reopenMap(e *entry) (*os.File, error) {
+	mapf, err := os.OpenFile(f.root.path(f.obj.ID, ".map"), os.O_RDWR, 0)
+	f.c.mu.Lock()
+	stays := f.c.stays(e)
+	f.c.mu.Unlock()
+	switch {
+	case stays:
+		return mapf, err
+	case err == nil:
+		mapf.Close()
+	}
+	return nil, errLeaves
 }

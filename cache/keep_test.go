@@ -3,6 +3,7 @@ package cache
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/stretchr/testify/require"
@@ -76,6 +77,52 @@ func TestKeep(t *testing.T) {
 	require.GreaterOrEqual(t, freed, int64(5*bs))
 	require.ErrorIs(t, c.Keep(t.Context(), p.ID, true), chunk.ErrNotHeld)
 	require.Zero(t, c.Stats().Kept)
+}
+
+// An object that is dropped while it is about to be kept is not held; the disk
+// is not at fault, and what was fetched anew since is left as it is.
+func TestKeepBesideADrop(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		again bool // fetched
+	}{{"gone", false}, {"here again", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := openCache(t, config(t))
+			o := object(4 * bs)
+			fill(t, c, o)
+			require.NoError(t, c.Flush(t.Context(), o.ID))
+			e, f, err := c.acquire(t.Context(), o.ID, nil)
+			require.NoError(t, err)
+			f.mu.Lock()
+			require.Nil(t, f.mapf)
+			f.mu.Unlock()
+
+			f.keeping.Lock()
+			kept := make(chan error, 1)
+			go func() { kept <- c.keepCopy(t.Context(), o.ID, true) }()
+			require.Eventually(t, func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return e.refs == 2
+			}, 20*time.Second, time.Millisecond)
+			_, err = c.remove(t.Context(), e)
+			require.NoError(t, err)
+			if tt.again {
+				put(t, openFile(t, c, o), o, 1)
+			}
+			f.keeping.Unlock()
+			require.ErrorIs(t, <-kept, chunk.ErrNotHeld)
+			require.NoError(t, f.root.trouble())
+			c.release(e, f)
+			if tt.again {
+				g, err := c.look(c.roots[0], o.ID)
+				require.NoError(t, err)
+				require.False(t, g.kept)
+			}
+		})
+	}
 }
 
 // A registered file is kept as it is.
