@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"golang.org/x/sys/unix"
 )
 
 // errTaken: the block is here, or somebody else is writing it.
@@ -131,12 +132,39 @@ func (st *stage) Abort() {
 	st.endLocked()
 }
 
-// endLocked gives back what an uncommitted stage holds; st.mu is held.
+// endLocked gives back what an uncommitted stage holds; st.mu is held. Whoever
+// takes the block over waits for st.mu, and then has the room of the block.
 func (st *stage) endLocked() {
 	if st.ended {
 		return
 	}
 	st.ended = true
-	st.f.unstage(st)
-	st.f.c.unreserve(st.f.root, st.need)
+	f := st.f
+	f.mu.Lock()
+	mine := f.staged[st.block] == st
+	f.mu.Unlock()
+	if mine {
+		f.vacate(st.block)
+		f.unstage(st)
+	}
+	f.c.unreserve(f.root, st.need)
+}
+
+// vacate gives the room of a block back that nobody else writes. Where that
+// cannot be done, the next flush counts it.
+func (f *file) vacate(block int) {
+	span := f.obj.Block(block)
+	n := roundUp(span.Len)
+	raw, err := f.data.SyscallConn()
+	if err != nil {
+		return
+	}
+	var punched error
+	// Not by the bare descriptor: it may be another file's by then.
+	err = raw.Control(func(fd uintptr) {
+		punched = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, span.Off, n)
+	})
+	if err == nil && punched != nil {
+		f.soil(n)
+	}
 }

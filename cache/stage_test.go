@@ -82,6 +82,47 @@ func TestStageAborted(t *testing.T) {
 	require.Equal(t, make([]byte, bs), got)
 }
 
+// What a stage took on disk, ahead of its bytes too, goes when it comes to
+// nothing; not when somebody else has the block by then.
+func TestStageAbortedGivesRoomBack(t *testing.T) {
+	t.Parallel()
+	c := openCache(t, config(t))
+	c.roots[0].prealloc = true
+	o := chunk.Object{ID: chunk.NewObjectID(), Set: chunk.NewSetID(), Size: 4<<20 + 100, ChunkSize: 4 << 20, BlockSize: 1 << 20}
+	h := openFile(t, c, o)
+	e, f, err := c.acquire(t.Context(), o.ID, nil)
+	require.NoError(t, err)
+	defer func() { c.release(e, f) }()
+	agree := func(blocks int64) {
+		t.Helper()
+		// Where the parts lie may itself take a few blocks.
+		require.InDelta(t, blocks*o.BlockSize, blocksOf(f.data), 64<<10)
+		require.Equal(t, blocks*o.BlockSize, c.Stats().UsedBytes-f.mapUsed)
+	}
+
+	begin(t, h, 0).Abort()
+	agree(0)
+	half := begin(t, h, 1)
+	require.NoError(t, half.Write(make([]byte, o.BlockSize/2)))
+	require.ErrorIs(t, half.Commit(1), chunk.ErrCorrupt)
+	agree(0)
+	last := begin(t, h, 4)
+	require.NoError(t, last.Write(make([]byte, 100)))
+	last.Abort()
+	agree(0)
+
+	// Its neighbours stay.
+	put(t, h, o, 0, 2)
+	begin(t, h, 1).Abort()
+	agree(2)
+	over := begin(t, h, 1)
+	require.NoError(t, over.Write(make([]byte, 100)))
+	put(t, h, o, 1)
+	over.Abort()
+	agree(3)
+	require.Equal(t, 3, checkHeld(t, h, o))
+}
+
 // A put of the same block comes with verified bytes: it does not wait for the
 // stage, and nothing of the stage is written after it.
 func TestPutEndsAStage(t *testing.T) {
