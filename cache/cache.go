@@ -53,7 +53,7 @@ type Cache struct {
 	lru       list.List                // *entry, unused ones, least recently used first
 	idle      list.List                // *entry, unused and open, longest unused first
 	evictable int64                    // bytes of the entries in lru
-	owed      map[chunk.SetID]struct{} // withdrawals that failed
+	owed      map[chunk.SetID]struct{} // sets whose records may not say what is here
 	owedUntil time.Time                // none is tried before
 
 	smu   sync.Mutex         // may be taken with file.mu held, and alone

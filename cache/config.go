@@ -79,6 +79,10 @@ type Config struct {
 	// Withdraw takes back our provider record of a set. It is called before
 	// the bytes of the set's last object here go.
 	Withdraw func(ctx context.Context, set chunk.SetID) error
+	// Withdrawn is called after Withdraw, when that object is gone, to make the
+	// record say what is here now: something of the set may have come meanwhile,
+	// or gone again. It may ask the cache.
+	Withdrawn func(ctx context.Context, set chunk.SetID) error
 	// Bound is told of every sum newly bound for a block of a registered
 	// file, after it was recorded here and before the block leaves.
 	Bound func(o chunk.Object, block int, sum uint32)

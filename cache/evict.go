@@ -150,18 +150,22 @@ func (c *Cache) removeBusy(ctx context.Context, e *entry) error {
 	if os.IsNotExist(err) {
 		err = nil
 	}
+	asked := false
 	if err == nil {
-		c.withdrawIfLast(ctx, e)
+		asked = c.withdrawIfLast(ctx, e)
 		err = r.unlink(id)
 	}
 	c.mu.Lock()
-	f := e.file
+	f, set := e.file, e.obj.Set
 	unused := e.refs == 0
 	close(e.busy)
 	e.busy = nil
 	if err != nil {
 		c.relist(e)
 		c.mu.Unlock()
+		if asked {
+			c.owe(set, nil)
+		}
 		return fmt.Errorf("remove object %s: %w", id.Short(), err)
 	}
 	c.forget(e)
@@ -169,6 +173,11 @@ func (c *Cache) removeBusy(ctx context.Context, e *entry) error {
 	c.mu.Unlock()
 	if f != nil && unused {
 		f.closeFiles()
+	}
+	if asked {
+		if err := c.withdrawn(ctx, set); err != nil {
+			c.owe(set, err)
+		}
 	}
 	return nil
 }

@@ -8,10 +8,11 @@ import (
 
 // withdrawIfLast takes back the provider record of an entry's set if nothing
 // else of it is here. A registry that does not answer holds up no eviction for
-// long: the record is a hint, and the debt is paid in Run.
-func (c *Cache) withdrawIfLast(ctx context.Context, e *entry) {
+// long: the record is a hint, and the debt is paid in Run. It returns whether it
+// was taken back, so that withdrawn is to be called once the entry is gone.
+func (c *Cache) withdrawIfLast(ctx context.Context, e *entry) bool {
 	if c.cfg.Withdraw == nil {
-		return
+		return false
 	}
 	c.mu.Lock()
 	set := e.obj.Set
@@ -19,15 +20,37 @@ func (c *Cache) withdrawIfLast(ctx context.Context, e *entry) {
 	wait := c.cfg.Now().Before(c.owedUntil)
 	c.mu.Unlock()
 	if !last || c.places.hasSet(set) {
-		return
+		return false
 	}
 	if wait {
 		c.owe(set, nil)
-		return
+		return false
 	}
 	if err := c.withdraw(ctx, set); err != nil {
 		c.owe(set, err)
+		return false
 	}
+	return true
+}
+
+// withdrawn is called when what was the last of a set is gone, after the record
+// was taken back: something else of the set may have come meanwhile, and whoever
+// fetched it thought that the record stands.
+func (c *Cache) withdrawn(ctx context.Context, set chunk.SetID) error {
+	if c.cfg.Withdrawn == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	return c.cfg.Withdrawn(ctx, set)
+}
+
+// HoldsSet reports whether anything of a set is here, of what is known so far.
+func (c *Cache) HoldsSet(set chunk.SetID) bool {
+	c.mu.Lock()
+	here := c.sets[set] > 0
+	c.mu.Unlock()
+	return here || c.places.hasSet(set)
 }
 
 func (c *Cache) withdraw(ctx context.Context, set chunk.SetID) error {
@@ -36,7 +59,7 @@ func (c *Cache) withdraw(ctx context.Context, set chunk.SetID) error {
 	return c.cfg.Withdraw(ctx, set)
 }
 
-// owe remembers a withdrawal that could not be made.
+// owe remembers a set whose record may not say what is here.
 func (c *Cache) owe(set chunk.SetID, err error) {
 	c.mu.Lock()
 	c.owed[set] = struct{}{}
@@ -45,11 +68,11 @@ func (c *Cache) owe(set chunk.SetID, err error) {
 	}
 	c.mu.Unlock()
 	if err != nil {
-		c.log.Warn("provider record not withdrawn, will try again", "set", set, "err", err)
+		c.log.Warn("provider record not brought up to date, will try again", "set", set, "err", err)
 	}
 }
 
-// payOwed tries the withdrawals that failed, but for sets that are here again.
+// payOwed brings the records up to date that could not be.
 func (c *Cache) payOwed(ctx context.Context) {
 	c.mu.Lock()
 	if c.cfg.Now().Before(c.owedUntil) || len(c.owed) == 0 {
@@ -63,16 +86,18 @@ func (c *Cache) payOwed(ctx context.Context) {
 	c.mu.Unlock()
 	for _, s := range sets {
 		c.mu.Lock()
-		here := c.sets[s] > 0
-		c.mu.Unlock()
-		if !here && !c.places.hasSet(s) {
-			if err := c.withdraw(ctx, s); err != nil {
-				c.owe(s, err)
-				return
-			}
-		}
-		c.mu.Lock()
 		delete(c.owed, s)
 		c.mu.Unlock()
+		var err error
+		if !c.HoldsSet(s) {
+			err = c.withdraw(ctx, s)
+		}
+		if err == nil {
+			err = c.withdrawn(ctx, s)
+		}
+		if err != nil {
+			c.owe(s, err)
+			return
+		}
 	}
 }

@@ -233,7 +233,10 @@ func (n *Node) settle(ctx context.Context, sets map[chunk.SetID]bool) error {
 		if err := n.registry.withdraw(ctx, set); err != nil {
 			return err
 		}
-		if !still {
+		if !still { // unless something has come since
+			if err := n.withdrawn(ctx, set); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := n.registry.Announce(ctx, set, s.Complete); err != nil {

@@ -83,12 +83,12 @@ func (n *Node) startCache(_, life context.Context) error {
 	n.binder = newBinder(n.log)
 	c, err := cache.Open(cache.Config{
 		Roots: n.cfg.CacheDirs, Size: n.cfg.CacheSize, FreeSpace: n.cfg.FreeSpace,
-		Withdraw: n.withdraw,
-		Bound:    n.binder.add,
-		Damaged:  n.binder.damage,
-		Short:    n.relief.want,
-		Relieve:  n.relieve,
-		Log:      n.log,
+		Withdraw: n.withdraw, Withdrawn: n.withdrawn,
+		Bound:   n.binder.add,
+		Damaged: n.binder.damage,
+		Short:   n.relief.want,
+		Relieve: n.relieve,
+		Log:     n.log,
 	})
 	if err != nil {
 		return err

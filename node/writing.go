@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
@@ -42,6 +43,26 @@ func (n *Node) withdraw(ctx context.Context, set chunk.SetID) error {
 		return nil
 	}
 	return n.registry.withdraw(ctx, set)
+}
+
+// withdrawn makes this node's record of a set, which was taken back, say what is
+// here now.
+func (n *Node) withdrawn(ctx context.Context, set chunk.SetID) error {
+	if a := n.staging.Load(); a != nil && a.Keeps(set) {
+		return nil
+	}
+	return n.registry.correct(ctx, set, func(ctx context.Context) (cache.SetInfo, bool, error) {
+		if !n.cache.HoldsSet(set) {
+			return cache.SetInfo{}, false, nil
+		}
+		sets, err := n.cache.Sets(ctx)
+		for _, s := range sets {
+			if s.Set == set {
+				return s, true, nil
+			}
+		}
+		return cache.SetInfo{}, false, err
+	})
 }
 
 // learned takes in a change of names that the view tells of.
