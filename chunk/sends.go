@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-const (
-	// longestWait bounds how long a request waits for its turn before it is
-	// told to ask elsewhere: whoever asked sees no byte meanwhile.
-	longestWait = 5 * time.Second
-	// longestLog bounds what is remembered of an object's sends.
-	longestLog = 1 << 16
-)
+// LongestTurn bounds how long a request waits for its turn before it is told to
+// ask elsewhere: whoever asked sees no byte meanwhile. A transport takes a
+// request for stalled only well after that, connecting included: else those who
+// wait in line at a node that lives would take it for dead.
+const LongestTurn = 5 * time.Second
+
+// longestLog bounds what is remembered of an object's sends.
+const longestLog = 1 << 16
 
 // Sends has Uploads decide about the requests that a node serves, and remembers
 // for those who follow an object which of its blocks were sent. Safe for
@@ -43,7 +44,7 @@ func (s *Sends) Admit(ctx context.Context, r Upload) (done func(), err error) {
 	if turn == nil {
 		return done, nil
 	}
-	end := time.NewTimer(longestWait)
+	end := time.NewTimer(LongestTurn)
 	defer end.Stop()
 	for {
 		look := time.NewTimer(s.pause())

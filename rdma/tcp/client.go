@@ -21,7 +21,9 @@ const Protocol = "tcp"
 const (
 	DefaultConnsPerPeer = 8
 	DefaultDialTimeout  = 2 * time.Second
-	DefaultStallTimeout = 5 * time.Second
+	// DefaultStallTimeout is longer than a provider lets a request wait for its
+	// turn and connecting to it takes, together.
+	DefaultStallTimeout = chunk.LongestTurn + 3*time.Second
 	DefaultIdleTimeout  = 90 * time.Second
 )
 
