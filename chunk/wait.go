@@ -129,10 +129,11 @@ func (s *swarm) unlist(w *waiter, now time.Time) {
 	}
 }
 
-// linger stops fetching what nobody has wanted for the grace period.
+// linger stops fetching what nobody has wanted for the grace period. What still
+// comes is let finish: its bytes would be thrown away.
 func (s *swarm) linger(now time.Time) {
 	for block, t := range s.wants {
-		if len(t.waiters) > 0 || now.Before(t.until) {
+		if len(t.waiters) > 0 || now.Before(t.until) || s.board.moves(block, now) {
 			continue
 		}
 		delete(s.wants, block)
