@@ -276,6 +276,19 @@ func clipBase(h header, size int64) int64 {
 	return max(0, min(h.ident.Size, size, h.obj.Size))
 }
 
+// NoteStaged replaces the note of a staged file that is not open, also when only
+// the note is left of it; see SetNote.
+func (c *Cache) NoteStaged(id uint64, note []byte, durable bool) error {
+	e, err := c.staged.take(id)
+	if err != nil {
+		return fmt.Errorf("note of staged file %x: %w", id, err)
+	}
+	defer c.staged.untake(id)
+	s := Staged{c: c, r: e.root, id: id, noted: true, noteLoose: true, noteSolid: true}
+	defer s.closeNotes()
+	return s.SetNote(note, durable)
+}
+
 // DiscardStaged removes a staged file that is not open: its bytes and its note,
 // or only the note if the bytes were published.
 func (c *Cache) DiscardStaged(id uint64) error {

@@ -89,3 +89,47 @@ func TestNotesAndMap(t *testing.T) {
 		})
 	}
 }
+
+// A note is also replaced while its file is not open: of bytes, and of what is
+// left when they are an object, whose map stays as it is.
+func TestNoteOfAClosedFile(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"bytes": 0, "small object": bs / 2, "large object": 3 * bs} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			c := openCache(t, cfg)
+			s, err := c.Stage(t.Context(), 7, bs, nil)
+			require.NoError(t, err)
+			require.NoError(t, s.SetNote([]byte("a"), true))
+			var sealed Sealed
+			want := bytes.Repeat([]byte("x"), max(size, 5))
+			require.NoError(t, s.WriteAt(t.Context(), want, 0))
+			if size > 0 {
+				sealed, err = s.Publish(t.Context(), cut())
+				require.NoError(t, err)
+			}
+			require.Error(t, c.NoteStaged(7, []byte("b"), true), "it is open")
+			require.NoError(t, s.Close())
+			require.NoError(t, c.NoteStaged(7, []byte("b"), true))
+			require.NoError(t, c.NoteStaged(7, []byte("c"), false))
+			require.Equal(t, []byte("c"), storedNote(t, c))
+			require.NoError(t, c.Close())
+
+			c = openCache(t, cfg)
+			require.Equal(t, []byte("c"), storedNote(t, c))
+			require.NoError(t, c.NoteStaged(7, []byte("d"), true))
+			require.Equal(t, []byte("d"), storedNote(t, c))
+			if size > 0 {
+				requireObject(t, c, sealed.Object, want)
+			} else {
+				s, err = c.OpenStaged(7, bs, nil)
+				require.NoError(t, err)
+				require.Equal(t, want, readStaged(t, s))
+				require.NoError(t, s.Close())
+			}
+			require.NoError(t, c.DiscardStaged(7))
+			require.Error(t, c.NoteStaged(7, []byte("e"), true))
+		})
+	}
+}
