@@ -3,6 +3,7 @@ package metatest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,9 +18,11 @@ type Faults struct {
 	mu    sync.Mutex
 	down  bool
 	hang  bool
+	fail  string        // the calls that fail although the store is up
 	up    chan struct{} // closed when watches may go on
 	calls map[string]int
 	gate  func(ctx context.Context, op string) // called before each read is sent
+	lose  func(sets []meta.Set) bool           // picks the changes whose answers are lost
 }
 
 var _ meta.Slots = (*Faults)(nil)
@@ -58,6 +61,26 @@ func (f *Faults) Gate(fn func(ctx context.Context, op string)) {
 	f.gate = fn
 }
 
+// Fail makes the calls of one method fail; an empty one ends it.
+func (f *Faults) Fail(op string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = op
+}
+
+// Lose loses the answers of changes of a field: they are made, and reported as
+// if the store could not be reached. An empty field ends it.
+func (f *Faults) Lose(field string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lose = nil
+	if field != "" {
+		f.lose = func(sets []meta.Set) bool {
+			return slices.ContainsFunc(sets, func(s meta.Set) bool { return s.Field == field })
+		}
+	}
+}
+
 // Calls returns how often a method was called.
 func (f *Faults) Calls(op string) int {
 	f.mu.Lock()
@@ -69,7 +92,7 @@ func (f *Faults) Calls(op string) int {
 func (f *Faults) enter(ctx context.Context, op string) error {
 	f.mu.Lock()
 	f.calls[op]++
-	down, hang, gate := f.down, f.hang, f.gate
+	down, hang, gate := f.down || f.fail == op, f.hang, f.gate
 	f.mu.Unlock()
 	if gate != nil {
 		gate(ctx, op)
@@ -114,7 +137,14 @@ func (f *Faults) Apply(ctx context.Context, slot meta.Slot, conds []meta.If, set
 	if err := f.enter(ctx, "Apply"); err != nil {
 		return 0, err
 	}
-	return f.Slots.Apply(ctx, slot, conds, sets)
+	v, err := f.Slots.Apply(ctx, slot, conds, sets)
+	f.mu.Lock()
+	lose := f.lose
+	f.mu.Unlock()
+	if lose != nil && lose(sets) {
+		return 0, fmt.Errorf("%w: made, and not answered", meta.ErrUnavailable)
+	}
+	return v, err
 }
 
 // Watch implements meta.Slots: events wait for the end of an outage.

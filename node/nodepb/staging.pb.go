@@ -102,6 +102,7 @@ type StagedNote struct {
 	Sparse        bool                   `protobuf:"varint,19,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	Reason        string                 `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`                 // why the publish failed
 	WhenNs        int64                  `protobuf:"fixed64,21,opt,name=when_ns,json=whenNs,proto3" json:"when_ns,omitempty"` // of the last change of state
+	Sent          bool                   `protobuf:"varint,23,opt,name=sent,proto3" json:"sent,omitempty"`                    // the store may have given object a name: its answer was lost
 	Xattrs        []byte                 `protobuf:"bytes,22,opt,name=xattrs,proto3" json:"xattrs,omitempty"`                 // as in the store's record of an entry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -284,6 +285,13 @@ func (x *StagedNote) GetWhenNs() int64 {
 	return 0
 }
 
+func (x *StagedNote) GetSent() bool {
+	if x != nil {
+		return x.Sent
+	}
+	return false
+}
+
 func (x *StagedNote) GetXattrs() []byte {
 	if x != nil {
 		return x.Xattrs
@@ -295,7 +303,7 @@ var File_node_nodepb_staging_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_staging_proto_rawDesc = "" +
 	"\n" +
-	"\x19node/nodepb/staging.proto\x12\x10p2pfs.staging.v1\"\xa7\x05\n" +
+	"\x19node/nodepb/staging.proto\x12\x10p2pfs.staging.v1\"\xbb\x05\n" +
 	"\n" +
 	"StagedNote\x12\x1d\n" +
 	"\n" +
@@ -322,7 +330,8 @@ const file_node_nodepb_staging_proto_rawDesc = "" +
 	"block_size\x18\x12 \x01(\x03R\tblockSize\x12\x16\n" +
 	"\x06sparse\x18\x13 \x01(\bR\x06sparse\x12\x16\n" +
 	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x17\n" +
-	"\awhen_ns\x18\x15 \x01(\x10R\x06whenNs\x12\x16\n" +
+	"\awhen_ns\x18\x15 \x01(\x10R\x06whenNs\x12\x12\n" +
+	"\x04sent\x18\x17 \x01(\bR\x04sent\x12\x16\n" +
 	"\x06xattrs\x18\x16 \x01(\fR\x06xattrs\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n" +

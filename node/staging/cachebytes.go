@@ -35,6 +35,11 @@ func (b CacheBytes) Reopen(id uint64, blockSize int64, read cache.BaseRead) (Dra
 	return s, nil
 }
 
+// Note implements Bytes.
+func (b CacheBytes) Note(id uint64, note []byte, durable bool) error {
+	return b.Cache.NoteStaged(id, note, durable)
+}
+
 // Discard implements Bytes.
 func (b CacheBytes) Discard(id uint64) error { return b.Cache.DiscardStaged(id) }
 

@@ -121,7 +121,7 @@ func (f *file) adopt(d *draft) error {
 	at, _ := f.place()
 	f.mu.Lock()
 	n := f.noteLocked(at, stateOpen)
-	n.object = chunk.Object{}
+	n.object, n.sent = chunk.Object{}, false
 	f.mu.Unlock()
 	if err := d.note(n, false); err != nil {
 		return errors.Join(err, d.Discard(), d.Close())

@@ -122,12 +122,12 @@ func (f *file) abandon(why string, open bool) error {
 	f.mu.Unlock()
 	var errs []error
 	if s != nil {
-		n.object = s.object
+		n.object, n.sent = s.object, s.sent
 		errs = append(errs, f.a.lose(s.draft, n, s))
 		s.done()
 	}
 	if d != nil {
-		n.object = chunk.Object{}
+		n.object, n.sent = chunk.Object{}, false
 		errs = append(errs, d.Sync(context.Background()), f.a.lose(d, n, nil))
 	}
 	return errors.Join(append(errs, f.letGo())...)

@@ -50,6 +50,7 @@ type file struct {
 	entry     *meta.Entry  // what the store has under the name, as far as is known; nil: nothing
 	closed    bool         // a publish was asked for since the last change
 	failed    error        // why the last publish failed
+	sentTo    []meta.Place // not published, as far as is known: names that may stand for it in the store
 }
 
 var _ fs.WriteFile = (*file)(nil)
@@ -60,6 +61,11 @@ type sealed struct {
 	facts  cache.Sealed
 	draft  *draft // that was sealed: it has the note
 	done   func() // gives the set back
+
+	// Guarded by file.name, or by being the only user; sent by file.mu, too.
+	tried   bool // a publish of it failed: what its note, and the record of the object, say may be old
+	earlier bool // it was sealed before: its facts are not read, nor is its set announced
+	sent    bool // the store may have given it a name: whether it has was not answered
 }
 
 // place returns the file's name here; ok is false if it has none any more.
@@ -118,6 +124,7 @@ func (f *file) noteLocked(at meta.Place, s state) note {
 	if f.sealed != nil && f.draft == nil && f.sealed.object.Size > 0 {
 		n.object = f.sealed.object
 	}
+	n.sent = f.sealed != nil && f.draft == nil && f.sealed.sent
 	if f.failed != nil {
 		n.reason = f.failed.Error()
 	}

@@ -49,6 +49,7 @@ func (a *Area) load() error {
 	}
 	for _, in := range infos {
 		n, err := decodeNote(in.Note)
+		n.sent = n.sent || n.state == statePublishing
 		l := &lost{id: in.ID, note: n, size: in.Size, base: in.Base, broken: err}
 		switch {
 		case err != nil:
@@ -57,7 +58,7 @@ func (a *Area) load() error {
 			continue
 		default:
 			l.doubtful = n.state == statePublishing
-			l.sealed = in.Published
+			l.sealed = in.Published && err == nil
 		}
 		if l.sealed {
 			l.size = n.object.Size
@@ -93,6 +94,10 @@ func (a *Area) restore(l *lost) bool {
 // parkedDraft returns the draft of a staged file that is not open.
 func (a *Area) parkedDraft(l *lost) *draft {
 	d := &draft{id: l.id}
+	if l.sealed {
+		d.Draft = &past{bytes: a.cfg.Bytes, id: l.id, object: l.note.object, open: a.cfg.Open}
+		return d
+	}
 	p := &parked{bytes: a.cfg.Bytes, id: l.id, block: a.blockSize(), size: l.size}
 	if l.base.Size > 0 {
 		d.base = &baseReader{open: a.cfg.Open, object: l.base}
@@ -118,34 +123,48 @@ func (a *Area) Run(ctx context.Context) error {
 	}
 }
 
-// resolve asks about each doubtful file and returns how many stay so.
+// resolve asks about each file that may have been published, and returns of how
+// many the node does not know yet how they were left.
 func (a *Area) resolve(ctx context.Context) (left int) {
 	a.mu.Lock()
-	var all []*lost
+	var all []lost
 	for _, l := range a.lost {
-		if l.doubtful && !l.busy {
-			all = append(all, l)
+		if (l.doubtful || l.note.sent) && !l.busy {
+			all = append(all, *l)
 		}
 	}
 	a.mu.Unlock()
 	for _, l := range all {
 		arrived, err := a.arrived(ctx, l.note)
-		if err != nil {
+		switch {
+		case err != nil:
 			a.log.Debug("whether a file was published is not known yet", "name", l.note.entry.Name, "err", err)
-			left++
-			continue
-		}
-		if !arrived {
+			if l.doubtful {
+				left++
+			}
+		case arrived:
+			a.found(l.id)
+		default:
 			a.mu.Lock()
-			l.doubtful = false
+			if l := a.lost[l.id]; l != nil {
+				l.doubtful = false
+			}
 			a.mu.Unlock()
-			continue
-		}
-		if err := a.done(l); err != nil {
-			a.log.Warn("the note of a published file stays", "name", l.note.entry.Name, "err", err)
 		}
 	}
 	return left
+}
+
+// found forgets a lost file that turned out to be published.
+func (a *Area) found(id uint64) {
+	l, free, err := a.claim(id)
+	if err != nil {
+		return // who recovers it finds out, too
+	}
+	defer free()
+	if err := a.done(l); err != nil {
+		a.log.Warn("the note of a published file stays", "name", l.note.entry.Name, "err", err)
+	}
 }
 
 // arrived reports whether a publish that was under way reached its end.

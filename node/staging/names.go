@@ -67,7 +67,7 @@ func (a *Area) Unlink(ctx context.Context, dir meta.InodeID, name string) error 
 	if now, ok := f.place(); !ok || now != at {
 		return fmt.Errorf("remove %q: %w", name, meta.ErrNotFound)
 	}
-	if !f.never() || f.hidden() != 0 {
+	if !f.localOnly(at) {
 		if err := a.unlink(ctx, at); err != nil && (!f.never() || !errors.Is(err, meta.ErrNotFound)) {
 			return err
 		}

@@ -32,6 +32,7 @@ type note struct {
 	published bool           // the file id has been published before
 	base      chunk.ObjectID // published last under the file id; zero: none
 	object    chunk.Object   // of the publish under way; zero: none, or an empty file
+	sent      bool           // a name may stand for object: the store's answer was lost
 	reason    string         // stateFailed
 	whenNs    int64          // of the last change of state
 }
@@ -41,7 +42,7 @@ func (n note) encode() ([]byte, error) {
 		MinReader: noteVersion, State: n.state, Inode: uint64(n.entry.Inode), Dir: uint64(n.dir), Name: []byte(n.entry.Name),
 		Mode: n.entry.Mode, Uid: n.entry.UID, Gid: n.entry.GID, MtimeNs: n.entry.MtimeNs, CtimeNs: n.entry.CtimeNs,
 		Exclusive: n.exclusive, Published: n.published, Reason: n.reason, WhenNs: n.whenNs,
-		Xattrs: []byte(n.entry.XAttrs),
+		Xattrs: []byte(n.entry.XAttrs), Sent: n.sent,
 	}
 	if !n.base.IsZero() {
 		m.Base = n.base[:]
@@ -88,6 +89,7 @@ func parseNote(b []byte) (note, error) {
 	}
 	n := note{
 		state: m.State, dir: meta.InodeID(m.Dir), exclusive: m.Exclusive, published: m.Published, reason: m.Reason, whenNs: m.WhenNs,
+		sent: m.Sent,
 		entry: meta.Entry{
 			Name: string(m.Name), Kind: meta.KindFile, Inode: meta.InodeID(m.Inode), Mode: m.Mode, UID: m.Uid, GID: m.Gid,
 			MtimeNs: m.MtimeNs, CtimeNs: m.CtimeNs, XAttrs: meta.XAttrs(m.Xattrs),

@@ -11,7 +11,7 @@ import (
 
 func someNote() note {
 	return note{
-		state: stateFailed, dir: 7, exclusive: true, published: true, base: chunk.NewObjectID(), reason: "why", whenNs: 9,
+		state: stateFailed, dir: 7, exclusive: true, published: true, base: chunk.NewObjectID(), reason: "why", whenNs: 9, sent: true,
 		entry: meta.Entry{Name: "a\xff\nb", Kind: meta.KindFile, Inode: 5, Mode: 0o4755, UID: 1, GID: 2, MtimeNs: -3, CtimeNs: 4, XAttrs: "\x06user.a\x00\x01v"},
 		object: chunk.Object{
 			ID: chunk.NewObjectID(), Set: chunk.NewSetID(), Size: 5000, ChunkSize: 3 * chunk.MinBlockSize, BlockSize: chunk.MinBlockSize, Sparse: true,

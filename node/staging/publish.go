@@ -162,42 +162,25 @@ func (f *file) commit(ctx context.Context) error {
 		return nil
 	}
 	e.Name, e.Size, e.Object = at.Name, s.object.Size, s.object
+	if err := f.noteAgain(at, s); err != nil {
+		return err
+	}
+	defer func() { s.tried = true }()
 	ctx, cancel := f.a.bound(ctx)
 	defer cancel()
-	e, err := f.a.commit(ctx, at.Dir, e, s, p)
+	if err := f.a.record(ctx, at, s); err != nil {
+		return err
+	}
+	e.ExpiresNs = meta.Expiry(f.a.cfg.KeyTTL)
+	settled := f.send(s, at)
+	e, _, err := f.a.cfg.Catalog.Publish(ctx, at.Dir, e, p)
+	settled(err)
 	if err != nil {
 		return err
 	}
+	f.a.cfg.View.Wrote(at.Dir, e)
 	f.committed(s, e)
 	return nil
-}
-
-// commit writes the records of a publish, the name last. Of an object of one
-// block that is its name alone.
-func (a *Area) commit(ctx context.Context, dir meta.InodeID, e meta.Entry, s *sealed, p meta.PublishIf) (meta.Entry, error) {
-	if s.object.Size > 0 && s.object.Blocks() > 1 {
-		r := meta.ObjectRecord{
-			Object: s.object, Zeros: s.facts.Zeros, Sums: s.facts.Sums,
-			References: []meta.Reference{{Dir: dir, Name: e.Name}},
-		}
-		if err := a.cfg.Catalog.PutObjects(ctx, []meta.ObjectRecord{r}); err != nil {
-			return e, err
-		}
-		if err := a.announce(ctx, s.object.Set); err != nil {
-			return e, err
-		}
-	}
-	e.ExpiresNs = meta.Expiry(a.cfg.KeyTTL)
-	e, _, err := a.cfg.Catalog.Publish(ctx, dir, e, p)
-	if err == nil {
-		a.cfg.View.Wrote(dir, e)
-	}
-	return e, err
-}
-
-// announce says that this node keeps all there is of a set.
-func (a *Area) announce(ctx context.Context, set chunk.SetID) error {
-	return a.cfg.Catalog.Announce(ctx, set, a.cfg.Node, true, true)
 }
 
 // committed takes note of a publish that has happened: e is in the store.
@@ -283,13 +266,18 @@ func (a *Area) hold(id chunk.ObjectID, yes bool) {
 	}
 }
 
-// drop gives up what was sealed and is not wanted any more.
+// drop gives up what was sealed and is not wanted any more. Where a name may
+// stand for it the bytes stay: the collection asks the store before it takes
+// them.
 func (a *Area) drop(ctx context.Context, s *sealed) error {
 	s.done()
 	if s.object.Size == 0 {
 		return s.draft.Discard()
 	}
 	a.hold(s.object.ID, false)
+	if s.sent {
+		return s.draft.Discard()
+	}
 	if err := a.cfg.Bytes.Drop(ctx, s.object.ID); err != nil {
 		return fmt.Errorf("drop object %s: %w", s.object.ID.Short(), err)
 	}

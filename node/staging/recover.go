@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
-	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -138,7 +137,7 @@ func (a *Area) over(ctx context.Context, l *lost, to meta.Place, replace bool) (
 }
 
 // republish publishes a lost file over what was found.
-func (a *Area) republish(ctx context.Context, l *lost, to meta.Place, over *meta.Entry) (_ meta.Entry, err error) {
+func (a *Area) republish(ctx context.Context, l *lost, to meta.Place, over *meta.Entry) (meta.Entry, error) {
 	f := &file{a: a, id: l.note.entry.Inode, at: to, closed: true, attrs: l.note.entry, entry: over}
 	f.attrs.Name = ""
 	if l.broken != nil {
@@ -147,25 +146,21 @@ func (a *Area) republish(ctx context.Context, l *lost, to meta.Place, over *meta
 	}
 	// A file id that was published may stand under another name by now.
 	f.published = over != nil && over.Inode == f.id
-	if !f.published && (l.note.published || l.broken != nil) {
+	if !f.published && (l.note.published || l.note.sent || l.broken != nil) {
 		f.id = meta.NewInodeID()
 	}
 	f.attrs.Inode = f.id
 	f.exclusive = over == nil
 	d := a.parkedDraft(l)
-	if !l.sealed {
+	if l.sealed {
+		f.sealed = l.resealed(d)
+	} else {
 		f.draft = d
-	} else if f.sealed, err = a.resealed(ctx, l, d); err != nil {
-		return meta.Entry{}, err
 	}
 	f.pub.Lock()
 	defer f.pub.Unlock()
 	if err := f.publish(ctx); err != nil {
-		f.mu.Lock()
-		if f.sealed != nil {
-			l.sealed, l.note.object = true, f.sealed.object
-		}
-		f.mu.Unlock()
+		l.failed(f, to)
 		return meta.Entry{}, errors.Join(err, d.Close())
 	}
 	f.release()
@@ -175,23 +170,23 @@ func (a *Area) republish(ctx context.Context, l *lost, to meta.Place, over *meta
 	return f.Entry(), nil
 }
 
-// resealed returns what a seal of an earlier publish made. The record of a small
-// object's set may have been withdrawn since.
-func (a *Area) resealed(ctx context.Context, l *lost, d *draft) (*sealed, error) {
-	s := &sealed{object: l.note.object, draft: d, done: func() {}}
-	if s.object.Size == 0 {
-		return s, nil
+// resealed returns what a seal of an earlier publish made.
+func (l *lost) resealed(d *draft) *sealed {
+	return &sealed{object: l.note.object, draft: d, done: func() {}, tried: true, earlier: true, sent: l.note.sent}
+}
+
+// failed takes in what came of a recovery that failed.
+func (l *lost) failed(f *file, at meta.Place) {
+	f.a.mu.Lock()
+	defer f.a.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l.broken == nil {
+		l.note = f.noteLocked(at, stateFailed)
 	}
-	var err error
-	if s.facts, err = a.cfg.Bytes.Sealed(ctx, s.object); err != nil {
-		return nil, fmt.Errorf("look at object %s: %w", s.object.ID.Short(), err)
+	if f.sealed != nil {
+		l.sealed, l.size, l.note.object, l.note.sent = true, f.sealed.object.Size, f.sealed.object, f.sealed.sent
 	}
-	if s.object.Blocks() > 1 {
-		return s, nil // its set's record comes with the commit
-	}
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	return s, a.announce(ctx, s.object.Set)
 }
 
 // Discard throws a lost file away.
@@ -204,7 +199,8 @@ func (a *Area) Discard(ctx context.Context, id uint64) error {
 	if l.doubtful {
 		return fmt.Errorf("whether it was published is not known before the store answers: %w", meta.ErrUnavailable)
 	}
-	if l.sealed && l.size > 0 {
+	// Where a name may stand for it, found or not, the collection asks first.
+	if l.sealed && l.size > 0 && !l.note.sent {
 		if err := a.cfg.Bytes.Drop(ctx, l.note.object.ID); err != nil {
 			return fmt.Errorf("drop object %s: %w", l.note.object.ID.Short(), err)
 		}
@@ -219,14 +215,7 @@ func (a *Area) CopyOut(ctx context.Context, id uint64, w io.Writer) (err error) 
 		return err
 	}
 	defer free()
-	var r fs.Reader
-	if l.sealed && l.size > 0 {
-		if r, err = a.cfg.Open(ctx, l.note.object); err != nil {
-			return fmt.Errorf("open object %s: %w", l.note.object.ID.Short(), err)
-		}
-	} else {
-		r = a.parkedDraft(l)
-	}
+	r := a.parkedDraft(l)
 	defer func() { err = errors.Join(err, r.Close()) }()
 	buf := make([]byte, min(l.size, chunk.DefaultBlockSize))
 	for off := int64(0); off < l.size; off += int64(len(buf)) {

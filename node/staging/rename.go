@@ -59,6 +59,11 @@ func (a *Area) renameOnce(ctx context.Context, from, to meta.Place, noReplace bo
 		return meta.Entry{}, meta.ErrExist
 	}
 	if f != nil && f.never() {
+		if err := f.learn(ctx, from); err != nil {
+			return meta.Entry{}, err
+		}
+	}
+	if f != nil && f.never() {
 		return a.renameLocal(ctx, f, to, over, noReplace)
 	}
 	return a.renamePublished(ctx, f, from, to, over, noReplace)

@@ -36,7 +36,7 @@ func (a *Area) renameLocal(ctx context.Context, f *file, to meta.Place, over *fi
 // target returns what the store has under a name that a file is to get; nil:
 // nothing.
 func (a *Area) target(ctx context.Context, to meta.Place, over *file) (*meta.Entry, error) {
-	if over != nil && over.never() && over.hidden() == 0 {
+	if over != nil && over.localOnly(to) {
 		return nil, nil
 	}
 	e, err := a.cfg.View.Lookup(ctx, to.Dir, to.Name)

@@ -18,6 +18,9 @@ type Bytes interface {
 	// Reopen returns a staged file of an earlier run, or one that was closed.
 	// read reads the object it began as a copy of.
 	Reopen(id uint64, blockSize int64, read cache.BaseRead) (Draft, error)
+	// Note replaces the note of a staged file that is not open, published or
+	// not, in one step.
+	Note(id uint64, note []byte, durable bool) error
 	// Discard removes a staged file that is not open; of one that was
 	// published only the note.
 	Discard(id uint64) error
@@ -62,6 +65,7 @@ type Catalog interface {
 	SetAttr(ctx context.Context, dir meta.InodeID, name string, id meta.InodeID, change meta.AttrChange) (meta.Entry, error)
 	Publish(ctx context.Context, dir meta.InodeID, e meta.Entry, p meta.PublishIf) (meta.Entry, *meta.Entry, error)
 	PutObjects(ctx context.Context, objects []meta.ObjectRecord) error
+	AddReference(ctx context.Context, o chunk.Object, at meta.Place) (meta.Reference, error)
 	Announce(ctx context.Context, set chunk.SetID, node chunk.NodeID, keeper, complete bool) error
 }
 
