@@ -225,10 +225,17 @@ func seekWhole(size, off int64, whence uint32) (int64, error) {
 	return 0, unix.EINVAL
 }
 
-// stateLocked returns what the note of a draft says.
+// stateLocked returns what the note of what is not published says.
 func (f *file) stateLocked(name string) state {
-	if f.closed && !f.published && f.a.private(name) {
+	switch {
+	case !f.closed:
+		return stateOpen
+	case !f.published && f.a.private(name):
 		return statePrivate
+	case f.failed != nil:
+		return stateFailed
+	case f.draft == nil && f.sealed != nil:
+		return statePublishing
 	}
 	return stateOpen
 }

@@ -1,9 +1,11 @@
 package staging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
@@ -47,24 +49,29 @@ func (a *Area) load() error {
 	if err != nil {
 		return fmt.Errorf("look for staged files: %w", err)
 	}
-	for _, in := range infos {
+	all := make([]*lost, len(infos))
+	for i, in := range infos {
 		n, err := decodeNote(in.Note)
 		n.sent = n.sent || n.state == statePublishing
 		l := &lost{id: in.ID, note: n, size: in.Size, base: in.Base, broken: err}
-		switch {
-		case err != nil:
-			a.log.Warn("a staged file is of unknown origin", "id", in.ID, "err", err)
-		case n.state == statePrivate && a.restore(l):
-			continue
-		default:
-			l.doubtful = n.state == statePublishing
-			l.sealed = in.Published && err == nil
-		}
-		if l.sealed {
+		if l.sealed = in.Published && err == nil; l.sealed {
 			l.size = n.object.Size
 		}
+		all[i] = l
+	}
+	// What was written to a private file after a seal has the name, not the seal.
+	slices.SortStableFunc(all, func(x, y *lost) int { return cmp.Compare(y.note.whenNs, x.note.whenNs) })
+	for _, l := range all {
+		switch {
+		case l.broken != nil:
+			a.log.Warn("a staged file is of unknown origin", "id", l.id, "err", l.broken)
+		case l.note.state == statePrivate && a.restore(l):
+			continue
+		default:
+			l.doubtful = l.note.state == statePublishing
+		}
 		if l.sealed && l.size > 0 {
-			a.using[n.object.ID] = true
+			a.using[l.note.object.ID] = true
 		}
 		a.lost[l.id] = l
 	}
@@ -80,14 +87,27 @@ func (a *Area) restore(l *lost) bool {
 	at := meta.Place{Dir: n.dir, Name: n.entry.Name}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.files[n.entry.Inode] != nil || a.names[at.Dir][at.Name] != nil {
+	f := a.files[n.entry.Inode]
+	older := f != nil && f.at == at && l.sealed && f.sealed == nil // than what was written after the seal, as a copy
+	switch {
+	case older:
+	case f != nil, a.names[at.Dir][at.Name] != nil:
 		return false
+	default:
+		f = &file{a: a, id: n.entry.Inode, at: at, exclusive: n.exclusive, closed: true, attrs: n.entry}
+		f.attrs.Name = ""
+		f.disputes = 1 // others may have published the name meanwhile
+		a.enterLocked(f)
 	}
-	f := &file{a: a, id: n.entry.Inode, at: at, exclusive: n.exclusive, closed: true, attrs: n.entry}
-	f.attrs.Name = ""
-	f.disputes = 1 // others may have published the name meanwhile
-	f.draft = a.parkedDraft(l)
-	a.enterLocked(f)
+	d := a.parkedDraft(l)
+	if !l.sealed {
+		f.draft = d
+		return true
+	}
+	f.sealed = l.resealed(d) // a rename that was to publish it failed
+	if l.size > 0 {
+		a.using[n.object.ID] = true
+	}
 	return true
 }
 

@@ -221,9 +221,7 @@ func (f *file) SetAttr(ctx context.Context, set meta.AttrChange) (meta.Entry, er
 	resting := f.closed && !f.published
 	f.mu.Unlock()
 	if named && resting {
-		f.io.RLock()
-		defer f.io.RUnlock()
-		return f.Entry(), f.note(at, statePrivate, false)
+		return f.Entry(), f.noteNow(at, false)
 	}
 	return f.Entry(), nil
 }

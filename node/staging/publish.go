@@ -255,6 +255,16 @@ func (f *file) note(at meta.Place, as state, durable bool) error {
 	return d.note(n, durable)
 }
 
+// noteNow writes the note of what is not published as it is now.
+func (f *file) noteNow(at meta.Place, durable bool) error {
+	f.io.RLock()
+	defer f.io.RUnlock()
+	f.mu.Lock()
+	as := f.stateLocked(at.Name)
+	f.mu.Unlock()
+	return f.note(at, as, durable)
+}
+
 // hold notes that an object is here which no name stands for yet, or no more.
 func (a *Area) hold(id chunk.ObjectID, yes bool) {
 	a.mu.Lock()

@@ -23,6 +23,7 @@ func (a *Area) renameLocal(ctx context.Context, f *file, to meta.Place, over *fi
 	undo := f.stand(to, over, target, noReplace)
 	if err := a.settleAt(ctx, f, to, target); err != nil {
 		undo()
+		f.noteBack()
 		return meta.Entry{}, err
 	}
 	if over != nil {
@@ -77,6 +78,14 @@ func (f *file) stand(to meta.Place, over *file, target *meta.Entry, exclusive bo
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.hides, f.entry, f.exclusive = hides, entry, excl
+	}
+}
+
+// noteBack makes durable that a file, sealed perhaps, has its old name again.
+func (f *file) noteBack() {
+	at, _ := f.place()
+	if err := f.noteNow(at, true); err != nil {
+		f.a.log.Error("a file that could not be renamed may not be found again after a restart", "name", at.Name, "err", err)
 	}
 }
 
