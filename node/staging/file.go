@@ -46,6 +46,7 @@ type file struct {
 	reader    fs.Reader    // of object, where last is nil
 	spent     []*draft     // older ones, that reads may still use
 	published bool         // the file id has been published
+	before    *note        // of what is being recovered: what its note said; nil: it is not
 	exclusive bool         // the first publish must not find the name taken
 	entry     *meta.Entry  // what the store has under the name, as far as is known; nil: nothing
 	closed    bool         // a publish was asked for since the last change
@@ -125,6 +126,9 @@ func (f *file) noteLocked(at meta.Place, s state) note {
 		n.object = f.sealed.object
 	}
 	n.sent = f.sealed != nil && f.draft == nil && f.sealed.sent
+	if f.before != nil { // as long as nothing of it is published
+		n.base, n.published = f.before.base, n.published || f.before.published
+	}
 	if f.failed != nil {
 		n.reason = f.failed.Error()
 	}

@@ -140,6 +140,8 @@ func (a *Area) over(ctx context.Context, l *lost, to meta.Place, replace bool) (
 func (a *Area) republish(ctx context.Context, l *lost, to meta.Place, over *meta.Entry) (meta.Entry, error) {
 	f := &file{a: a, id: l.note.entry.Inode, at: to, closed: true, attrs: l.note.entry, entry: over}
 	f.attrs.Name = ""
+	before := l.note
+	f.before = &before
 	if l.broken != nil {
 		now := time.Now().UnixNano()
 		f.attrs = meta.Entry{Kind: meta.KindFile, Mode: 0o600, MtimeNs: now, CtimeNs: now}

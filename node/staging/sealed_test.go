@@ -1,6 +1,7 @@
 package staging
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -140,4 +141,57 @@ func TestUnlinkOfAPrivateFileThatWasSealed(t *testing.T) {
 	require.Empty(t, r.lost())
 	r.requireUsed()
 	require.Zero(t, r.cache.Stats().Objects)
+}
+
+// W10: a recovery that failed can be tried again, also after a restart.
+func TestRecoverAgainAfterOneThatFailed(t *testing.T) {
+	t.Parallel()
+	for name, size := range sizes() {
+		for _, sealed := range []bool{false, true} {
+			for _, restarted := range []bool{false, true} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					r := newRig(t)
+					r.write("f", random(block, 1))
+					before, _ := r.published("f")
+					want := random(size, 2)
+					w := r.change("f", true)
+					r.put(w, want, 0)
+					if sealed {
+						r.faults.Down()
+						require.Error(t, w.Publish(t.Context()))
+						r.faults.Up()
+						w.Close()
+					} else {
+						r.crash()
+						r.start()
+					}
+					ls := r.lost()
+					require.Len(t, ls, 1)
+					r.faults.Fail("Apply")
+					_, err := r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
+					require.ErrorIs(t, err, meta.ErrUnavailable)
+					r.faults.Fail("")
+					if restarted {
+						r.stop()
+						r.start()
+					}
+					ls = r.lost()
+					require.Len(t, ls, 1)
+					require.Equal(t, LostClosed, ls[0].State)
+					require.Equal(t, size, ls[0].Size)
+					var out bytes.Buffer
+					require.NoError(t, r.area.CopyOut(t.Context(), ls[0].ID, &out))
+					requireSame(t, want, out.Bytes())
+					_, err = r.area.Recover(t.Context(), ls[0].ID, meta.Place{}, false)
+					require.NoError(t, err)
+					requireSame(t, want, r.stored("f"))
+					after, _ := r.published("f")
+					require.Equal(t, before.Inode, after.Inode)
+					require.Empty(t, r.lost())
+					r.requireUsed()
+				})
+			}
+		}
+	}
 }
