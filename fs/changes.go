@@ -34,9 +34,10 @@ type Changes interface {
 	// Change opens a published file for writing: its content is that of e, or
 	// empty if truncate.
 	Change(ctx context.Context, dir meta.InodeID, e meta.Entry, truncate bool) (WriteFile, error)
-	// Find returns the file of a file id that is being written or not
-	// published yet. Every open of that id, to read or to write, goes to it.
-	Find(id meta.InodeID) (WriteFile, bool)
+	// Find returns the file of an entry's file id that is being written or not
+	// published yet, unless the entry shows it to be outdated. Every open of
+	// that id, to read or to write, goes to it.
+	Find(dir meta.InodeID, e meta.Entry) (WriteFile, bool)
 }
 
 // WriteFile is one file that is being written on this machine, shared by all
@@ -73,6 +74,11 @@ type WriteFile interface {
 	// reports whether it did: not if nothing changed since the last publish,
 	// if the name is private, or if the file was removed here.
 	Break() bool
+	// Outdated reports whether Names or Find were asked about the file since
+	// another node published it, while nothing was unpublished here: no open
+	// goes to it any more. Who has it open goes on, and its Publish puts what
+	// is written all the same over what is published. It does not block.
+	Outdated() bool
 	// Close ends one use. The last one lets the file go: what is published is
 	// an object like any other, what could not be published stays to be
 	// recovered. It publishes nothing.

@@ -223,7 +223,7 @@ func (c *fakeChanges) Change(ctx context.Context, dir meta.InodeID, e meta.Entry
 	if now.Inode != e.Inode {
 		return nil, meta.ErrStale
 	}
-	if w, ok := c.Find(e.Inode); ok {
+	if w, ok := c.Find(dir, e); ok {
 		return w, nil
 	}
 	f, err := c.open(meta.Place{Dir: dir, Name: e.Name}, now)
@@ -270,10 +270,10 @@ func (c *fakeChanges) found(f *fakeFile) {
 	c.files[f.e.Inode] = f
 }
 
-func (c *fakeChanges) Find(id meta.InodeID) (WriteFile, bool) {
+func (c *fakeChanges) Find(_ meta.InodeID, e meta.Entry) (WriteFile, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f, ok := c.files[id]
+	f, ok := c.files[e.Inode]
 	if !ok {
 		return nil, false
 	}

@@ -210,6 +210,9 @@ func (f *fakeFile) published(e meta.Entry, o chunk.Object) (at meta.Place, ok bo
 	return f.at, true
 }
 
+// Outdated implements WriteFile: no other node publishes.
+func (f *fakeFile) Outdated() bool { return false }
+
 func (f *fakeFile) Break() bool {
 	f.pub.Lock()
 	defer f.pub.Unlock()

@@ -66,15 +66,15 @@ type way struct {
 
 // join counts one more handle of an inode that is open and returns its file
 // as it stands; ok is false when the inode is not open. One that is open in
-// another way than for writing loses its name to a writer, and one whose writer
-// was killed has lost it: errMixed.
+// another way than for writing loses its name to a writer; one whose writer was
+// killed, or that is outdated, has lost it: errMixed.
 func (t *table) join(n *inode, write bool) (f file, ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n.file == nil || n.file.handles == 0 {
 		return file{}, false, nil
 	}
-	if n.file.nature == natureStaged && n.file.staged.broken {
+	if n.file.nature == natureStaged && (n.file.staged.broken || n.outdated()) {
 		return file{}, false, errMixed
 	}
 	if write && n.file.nature != natureStaged {

@@ -225,7 +225,7 @@ func TestTableParts(t *testing.T) {
 
 	now := e
 	now.Object, now.Size = fileEntry("x", 7).Object, 99
-	_, first, _, _ = tab.settle(m, way{nature: natureStaged, staged: &staged{}, entry: now})
+	_, first, _, _ = tab.settle(m, way{nature: natureStaged, staged: &staged{write: &fakeUse{fakeFile: &fakeFile{}}}, entry: now})
 	require.True(t, first)
 	require.Same(t, m, tab.lookup(meta.RootDir, e), "it stands for whatever is published under its id")
 	require.Equal(t, int64(99), m.entry.Size)

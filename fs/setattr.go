@@ -100,7 +100,7 @@ func (f *FS) setClosed(ctx context.Context, n *inode, dir meta.InodeID, e meta.E
 		return set.Apply(e) // no name could keep it
 	}
 	if n.kind == meta.KindFile {
-		if write, ok := f.cfg.Changes.Find(n.id); ok {
+		if write, ok := f.cfg.Changes.Find(dir, e); ok {
 			defer write.Close()
 			return write.SetAttr(ctx, set)
 		}

@@ -181,6 +181,10 @@ func (n *inode) written() bool {
 	return n.file != nil && n.file.handles > 0 && n.file.nature == natureStaged
 }
 
+// outdated reports whether the inode is being written, or was and is still open,
+// and another node has published its file since. table.mu is held.
+func (n *inode) outdated() bool { return n.written() && n.file.staged.write.Outdated() }
+
 // live returns the entry of an inode as it is now when it is being written.
 func (f *FS) live(n *inode) (e meta.Entry, ok bool) {
 	s, ok := f.table.pin(n)
@@ -197,12 +201,12 @@ func (f *FS) stage(ctx context.Context, n *inode, in intent) (w way, ok bool, er
 	if f.readOnly() {
 		return way{}, false, nil
 	}
-	write, found := f.cfg.Changes.Find(n.id)
+	dir, e := f.table.where(n)
+	write, found := f.cfg.Changes.Find(dir, e)
 	if !found {
 		if !in.write && !f.table.isWanted(n) {
 			return way{}, false, nil
 		}
-		dir, e := f.table.where(n)
 		write, err = f.cfg.Changes.Change(ctx, dir, e, in.truncate)
 		switch {
 		case err != nil && in.write:

@@ -31,11 +31,11 @@ type inode struct {
 }
 
 // standsFor reports whether the inode goes on as the entry. A directory is its
-// id, whatever else is said of it, and so is a file that is being written here:
-// its content is that of the WriteFile. table.mu is held.
+// id, whatever else is said of it, and so is a file that is being written here,
+// unless it is outdated: its content is that of the WriteFile. table.mu is held.
 func (n *inode) standsFor(e *meta.Entry) bool {
 	if n.kind == meta.KindDir || n.written() {
-		return e.Kind == n.kind && e.Inode == n.id
+		return e.Kind == n.kind && e.Inode == n.id && !n.outdated()
 	}
 	return n.entry.SameContent(*e)
 }

@@ -19,7 +19,7 @@ func TestABrokenFileGivesItsNameBack(t *testing.T) {
 	r.put(w, []byte("half"), 2*block)
 	n := r.create("n", false)
 	r.put(n, []byte("half"), 0)
-	reader, ok := r.area.Find(w.Entry().Inode)
+	reader, ok := r.area.Find(meta.RootDir, w.Entry())
 	require.True(t, ok)
 
 	require.True(t, w.Break())

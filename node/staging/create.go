@@ -90,14 +90,14 @@ func (a *Area) take(dir meta.InodeID, e meta.Entry) (*file, error) {
 	if a.closed {
 		return nil, chunk.ErrClosed
 	}
-	if f := a.files[e.Inode]; f != nil {
+	if f := a.currentLocked(dir, &e); f != nil {
 		f.refs++
 		return f, nil
 	}
 	f := &file{a: a, id: e.Inode, at: meta.Place{Dir: dir, Name: e.Name}, refs: 1, published: true, object: e.Object, attrs: e, entry: &e}
 	f.attrs.Name, f.attrs.Size, f.attrs.Object, f.attrs.Version = "", 0, chunk.Object{}, 0
 	a.files[f.id] = f
-	if a.names[dir][e.Name] == nil { // else a file that is not published has it
+	if g := a.names[dir][e.Name]; g == nil || !g.never() { // else a file that is not published has it
 		a.nameLocked(f, f.at)
 	}
 	return f, nil

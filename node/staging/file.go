@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/p2pfs/p2pfs/cache"
@@ -16,6 +17,9 @@ import (
 type file struct {
 	a  *Area
 	id meta.InodeID
+	// outdated: another node has published it since, and the tables know it no
+	// more. Set with Area.mu held, and never taken back.
+	outdated atomic.Bool
 
 	// pub is held over a whole publish: one at a time.
 	pub sync.Mutex

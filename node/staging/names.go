@@ -95,11 +95,13 @@ func (a *Area) shownAt(ctx context.Context, at meta.Place) (*file, error) {
 	switch {
 	case f == nil:
 		return nil, nil
-	case !f.never(), disputes == 0:
+	case f.never() && disputes == 0:
 		return f, nil
 	}
+	// Another node may have given the name to another file, or have published
+	// this one since.
 	e, err := overlay{a}.Lookup(ctx, at.Dir, at.Name)
-	if err != nil || e.Inode != f.id {
+	if err != nil || e.Inode != f.id || f.Outdated() {
 		return nil, err
 	}
 	return f, nil
@@ -174,7 +176,7 @@ func (a *Area) emptied(dir meta.InodeID, remove func() error) error {
 
 // SetAttr implements fs.Changes.
 func (a *Area) SetAttr(ctx context.Context, dir meta.InodeID, e meta.Entry, set meta.AttrChange) (meta.Entry, error) {
-	if f := a.use(e.Inode); f != nil {
+	if f := a.use(dir, e); f != nil {
 		defer f.Close()
 		return f.SetAttr(ctx, set)
 	}

@@ -70,9 +70,9 @@ func (o overlay) find(ctx context.Context, way meta.Way, at meta.Place, ask look
 	e, moved, err = ask(ctx, way, at.Dir, at.Name)
 	switch {
 	case !never:
-		return o.live(e), true, moved, err
+		return o.live(at.Dir, e), true, moved, err
 	case err == nil && !o.a.mine(f, e):
-		return o.live(e), true, moved, nil // another node's, published meanwhile
+		return o.live(at.Dir, e), true, moved, nil // another node's, published meanwhile
 	case err == nil, errors.Is(err, meta.ErrNotFound):
 		o.a.settle(f, disputes)
 	}
@@ -107,13 +107,14 @@ func (a *Area) settle(f *file, disputes int) {
 	}
 }
 
-// live returns an entry as it is now if its file is being written here.
-func (o overlay) live(e meta.Entry) meta.Entry {
+// live returns an entry of a directory as it is now if its file is being
+// written here.
+func (o overlay) live(dir meta.InodeID, e meta.Entry) meta.Entry {
 	if e.Kind != meta.KindFile {
 		return e
 	}
 	o.a.mu.Lock()
-	f := o.a.files[e.Inode]
+	f := o.a.currentLocked(dir, &e)
 	o.a.mu.Unlock()
 	if f == nil || f.never() {
 		return e
@@ -145,8 +146,12 @@ func (o overlay) List(ctx context.Context, dir meta.InodeID) ([]meta.Entry, erro
 	for _, e := range shared {
 		f := here[e.Name]
 		delete(here, e.Name)
-		if f != nil && (f.never() && o.a.covers(f, e) || f.id == e.Inode) {
+		switch {
+		case f == nil:
+		case f.never() && o.a.covers(f, e):
 			e = f.shown(e.Name)
+		case f.id == e.Inode:
+			e = o.live(dir, e)
 		}
 		entries = append(entries, e)
 	}

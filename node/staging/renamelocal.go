@@ -137,7 +137,7 @@ func (f *file) replacesNothing() {
 // leave takes a file that was published without being open out of the tables.
 func (a *Area) leave(f *file) {
 	a.mu.Lock()
-	out := f.refs == 0 && !f.never() && a.files[f.id] == f
+	out := f.refs == 0 && !f.never() && (a.files[f.id] == f || f.outdated.Load())
 	if out {
 		a.dropLocked(f)
 	}

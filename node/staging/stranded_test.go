@@ -38,7 +38,7 @@ func TestPrivateFileOfARemovedDirectoryIsLost(t *testing.T) {
 		require.Equal(t, meta.Place{Dir: dir.Inode, Name: "f.incomplete"}, l.At)
 		require.Equal(t, LostClosed, l.State)
 		require.Equal(t, int64(len(want)), l.Size)
-		_, found := r.area.Find(w.Entry().Inode)
+		_, found := r.area.Find(meta.RootDir, w.Entry())
 		require.False(t, found)
 		_, err = r.area.Recover(t.Context(), l.ID, at("f"), false)
 		require.NoError(t, err)

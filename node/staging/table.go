@@ -11,9 +11,13 @@ func (a *Area) enterLocked(f *file) {
 	a.nameLocked(f, f.at)
 }
 
-// nameLocked gives a file a name here; a.mu is held.
+// nameLocked gives a file a name here; a.mu is held. One that is outdated is
+// only told what it is to be published as.
 func (a *Area) nameLocked(f *file, at meta.Place) {
 	f.at = at
+	if f.outdated.Load() {
+		return
+	}
 	in := a.names[at.Dir]
 	if in == nil {
 		in = map[string]*file{}
@@ -43,18 +47,19 @@ func (a *Area) dropLocked(f *file) {
 }
 
 // Find implements fs.Changes.
-func (a *Area) Find(id meta.InodeID) (fs.WriteFile, bool) {
-	if f := a.use(id); f != nil {
+func (a *Area) Find(dir meta.InodeID, e meta.Entry) (fs.WriteFile, bool) {
+	if f := a.use(dir, e); f != nil {
 		return f, true
 	}
 	return nil, false
 }
 
-// use returns the file of an id with one use more; nil: there is none.
-func (a *Area) use(id meta.InodeID) *file {
+// use returns the file that an entry goes on as here, with one use more; nil:
+// there is none.
+func (a *Area) use(dir meta.InodeID, e meta.Entry) *file {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := a.files[id]
+	f := a.currentLocked(dir, &e)
 	if f != nil {
 		f.refs++
 	}
