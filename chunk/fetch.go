@@ -144,12 +144,15 @@ func (s *swarm) landed(f *flight, r result, now time.Time) {
 
 // kept notes a block that is stored.
 func (s *swarm) kept(block int, now time.Time) {
-	s.uncached.Store(false)
+	again := s.uncached.Swap(false)
 	s.putErr = nil
 	delete(s.sums, block)
 	abort(s.board.arrived(block))
 	s.here.Store(s.board.bytes())
 	s.present(block, nil, now)
+	if again {
+		s.adopt(false, now) // there may be a file only now, with more in it
+	}
 	if s.board.left == 0 {
 		s.finish()
 		return
