@@ -29,7 +29,7 @@ func TestPrivateFileOutlivesARenameThatFailed(t *testing.T) {
 		},
 		"written": func(r *rig) string {
 			e, _ := r.shown("f.incomplete")
-			w, ok := r.area.Find(e.Inode)
+			w, ok := r.area.Find(meta.RootDir, e)
 			require.True(r.t, ok)
 			r.put(w, []byte("more"), 0)
 			require.NoError(r.t, w.Publish(r.t.Context()))
@@ -75,7 +75,7 @@ func TestPrivateFileOutlivesARenameThatFailed(t *testing.T) {
 				if what == "mode" {
 					require.Equal(t, mode, e.Mode)
 				}
-				w, ok := r.area.Find(e.Inode)
+				w, ok := r.area.Find(meta.RootDir, e)
 				require.True(t, ok)
 				requireSame(t, want, r.content(w))
 				w.Close()
@@ -110,7 +110,7 @@ func TestWriteToAPrivateFileThatWasSealed(t *testing.T) {
 	r.start()
 	r.faults.Up()
 	e, _ := r.shown("f.incomplete")
-	w, ok := r.area.Find(e.Inode)
+	w, ok := r.area.Find(meta.RootDir, e)
 	require.True(t, ok)
 	r.put(w, []byte("more"), block)
 	copy(want[block:], "more")
