@@ -115,8 +115,6 @@ func (b *board) blame(f *flight, err error, now time.Time, g *gate) verdict {
 		p.out, p.outAt = err, now
 		g.with(p.st, func() { p.st.fail(now, err, true) })
 		return stranger
-	case errors.Is(err, ErrStalled):
-		g.with(p.st, func() { p.st.fail(now, err, !p.talks && !p.st.live(now, LongestTurn)) })
 	default:
 		g.with(p.st, func() { p.st.fail(now, err, !errors.Is(err, ErrCorrupt)) })
 	}
@@ -148,39 +146,31 @@ func (s *swarm) expire(now time.Time) {
 	if len(s.waiters) == 0 {
 		return
 	}
-	changed, looked := s.changed(), false
+	l := s.e.cfg.Limits
+	changed := s.changed()
+	live, asked := false, false
 	for w := range s.waiters {
-		kind := s.verdictOn(w, changed, now)
-		if kind != nil && !looked { // nobody is told that something is absent that is here
-			s.adopt(true, now)
-			looked = true
-			if _, waits := s.waiters[w]; !waits {
-				continue
-			}
-			kind = s.verdictOn(w, changed, now)
-		}
-		if kind == nil {
+		idle := now.Sub(w.base) + w.spent
+		if !changed && idle < l.NoProvider {
 			continue
 		}
-		if !errors.Is(kind, ErrSourceChanged) {
-			s.gaveUpAfter(now.Sub(w.base)+w.spent, now)
+		block := s.lacking(w)
+		if changed && !s.disc.locating && !s.board.holder(block) {
+			s.settle(w, s.failure(block, ErrSourceChanged, now.Sub(w.base)))
+			continue
 		}
-		s.settle(w, s.failure(s.lacking(w), kind, now.Sub(w.base)))
+		if idle >= l.NoProvider && !asked {
+			live, asked = s.e.gate.live(s.board.peers, now, l.Stall), true
+		}
+		switch {
+		case idle >= l.NoProvider && !live:
+			s.gaveUpAfter(idle, now)
+			s.settle(w, s.failure(block, ErrNoProvider, now.Sub(w.base)))
+		case idle >= l.Stall:
+			s.gaveUpAfter(idle, now)
+			s.settle(w, s.failure(block, ErrStalled, now.Sub(w.base)))
+		}
 	}
-}
-
-// verdictOn returns why a wait has to end now; nil if it goes on.
-func (s *swarm) verdictOn(w *waiter, changed bool, now time.Time) error {
-	l, idle := s.e.cfg.Limits, now.Sub(w.base)+w.spent
-	switch {
-	case changed && !s.disc.locating && !s.board.holder(s.lacking(w)):
-		return ErrSourceChanged
-	case idle >= l.NoProvider && !s.e.gate.live(s.board.peers, now, l.Stall):
-		return ErrNoProvider
-	case idle >= l.Stall:
-		return ErrStalled
-	}
-	return nil
 }
 
 // gaveUpAfter notes a wait that ended without its bytes.

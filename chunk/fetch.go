@@ -32,26 +32,25 @@ func (s *swarm) launch(f *flight) {
 		s.e.counts.hedges.Add(1)
 	}
 	check := s.checker(f)
-	from, came := f.peer.Peer, s.watch(f)
+	from := f.peer.Peer
 	s.workers.Add(1)
 	go func() {
 		defer s.workers.Done()
 		defer cancel()
-		r := s.fetch(ctx, from, f.block, !f.spec, check, came)
+		r := s.fetch(ctx, from, f.block, !f.spec, check)
 		s.post(func(now time.Time) { s.landed(f, r, now) })
 	}()
 }
 
 // fetch brings one block here: transfer, check, store. It runs outside the
-// loop and holds the lent memory no longer than that takes. came is called now
-// and then while bytes come, where the transport tells of them.
-func (s *swarm) fetch(ctx context.Context, from Peer, block int, demand bool, check *checker, came func()) (r result) {
+// loop and holds the lent memory no longer than that takes.
+func (s *swarm) fetch(ctx context.Context, from Peer, block int, demand bool, check *checker) (r result) {
 	check.begin(ctx)
 	defer check.stop()
 	ref := s.o.Ref(block)
 	ref.Demand = demand
 	if streamer, st := s.stage(block); st != nil {
-		r, again := s.stream(ctx, from, ref, check, streamer, st, came)
+		r, again := s.stream(ctx, from, ref, check, streamer, st)
 		if !again {
 			return r
 		}
@@ -144,15 +143,12 @@ func (s *swarm) landed(f *flight, r result, now time.Time) {
 
 // kept notes a block that is stored.
 func (s *swarm) kept(block int, now time.Time) {
-	again := s.uncached.Swap(false)
+	s.uncached.Store(false)
 	s.putErr = nil
 	delete(s.sums, block)
 	abort(s.board.arrived(block))
 	s.here.Store(s.board.bytes())
 	s.present(block, nil, now)
-	if again {
-		s.adopt(false, now) // there may be a file only now, with more in it
-	}
 	if s.board.left == 0 {
 		s.finish()
 		return

@@ -21,9 +21,6 @@ type waiter struct {
 // enlist starts a wait.
 func (s *swarm) enlist(w *waiter, now time.Time) {
 	w.base = now
-	if w.all {
-		s.adopt(false, now)
-	}
 	s.waiters[w] = struct{}{}
 	s.forgive(now)
 	if w.all {
@@ -132,11 +129,10 @@ func (s *swarm) unlist(w *waiter, now time.Time) {
 	}
 }
 
-// linger stops fetching what nobody has wanted for the grace period. What still
-// comes is let finish: its bytes would be thrown away.
+// linger stops fetching what nobody has wanted for the grace period.
 func (s *swarm) linger(now time.Time) {
 	for block, t := range s.wants {
-		if len(t.waiters) > 0 || now.Before(t.until) || s.board.moves(block, now) {
+		if len(t.waiters) > 0 || now.Before(t.until) {
 			continue
 		}
 		delete(s.wants, block)
