@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs go test and prints only what one wants to read: a line for each
 package (with --each also one for each test), the whole output of what failed,
-and at the end go test's own closing lines. A line that a test logs with "report: "
+and at the end go test's own closing lines and, again, what each failed test
+said was wrong. A line that a test logs with "report: "
 is printed whatever becomes of the test. A skipped test is a failure: what a
 test needs, tools/setup.sh installs.
 
@@ -11,6 +12,7 @@ import json
 import subprocess
 import sys
 
+LOG_OF_A_NODE = "--- log of node"
 
 class Report:
     """Collects the events of `go test -json`."""
@@ -72,9 +74,22 @@ class Report:
             say("")
             for line in self.closing:
                 say(line)
+        for key in self.failed:
+            for line in self.why(key):
+                say(line)
         if code:
             say("FAIL")
         return code
+
+    def why(self, key: tuple[str, str]) -> list[str]:
+        """The end of what a failed test said itself, before the logs of its nodes."""
+        own = []
+        for line in self.output.get(key, []):
+            if LOG_OF_A_NODE in line:
+                break
+            if line.strip() and not line.lstrip().startswith(("=== ", "--- ", "FAIL")):
+                own.append(line.rstrip()[:300])
+        return ["", f"why {' '.join(k for k in key if k)}:", *own[-20:]] if key[1] and own else []
 
 
 def say(line: str) -> None:
