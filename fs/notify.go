@@ -230,15 +230,18 @@ func (f *FS) dirLeft(ctx context.Context, parent uint64, n *inode, name string) 
 	}
 }
 
-func (f *FS) invalidateAttr(node uint64) { f.noted(f.server.InodeNotify(node, -1, 0), "attributes") }
+func (f *FS) invalidateAttr(node uint64) fuse.Status {
+	st := f.server.InodeNotify(node, -1, 0)
+	f.noted(st, "attributes")
+	return st
+}
 
 // invalidateAttrOf makes the kernel forget the attributes of what a name stands
 // for. It may not know the inode yet, but be about to take the old attributes
 // from the answer to a first lookup. That holds the directory's lock, and
 // forgetting the name waits for it.
 func (f *FS) invalidateAttrOf(dir meta.InodeID, name string, node uint64) {
-	st := f.server.InodeNotify(node, -1, 0)
-	f.noted(st, "attributes")
+	st := f.invalidateAttr(node)
 	if parent := f.table.dirNode(dir); st == fuse.ENOENT && parent != 0 {
 		f.invalidateName(parent, name)
 		f.invalidateAttr(node)

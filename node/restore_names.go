@@ -85,10 +85,10 @@ func (o *offering) offer(ctx context.Context) error {
 			break
 		}
 	}
-	o.count.Waiting = len(o.waits)
 	if err := o.unplaced(ctx); err != nil {
 		return err
 	}
+	o.count.Waiting = len(o.waits)
 	return o.tidy(ctx)
 }
 

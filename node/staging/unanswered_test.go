@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/fs"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -22,6 +23,16 @@ func (r *rig) requireUsed(ids ...chunk.ObjectID) {
 	infos, err := r.cache.StagedFiles()
 	require.NoError(r.t, err)
 	require.Empty(r.t, infos, "notes that are left")
+}
+
+// unanswered publishes a file whose name the store takes without saying so.
+func (r *rig) unanswered(name string, want []byte) fs.WriteFile {
+	r.t.Helper()
+	w := r.create(name, false)
+	r.put(w, want, 0)
+	r.faults.Lose(name)
+	require.ErrorIs(r.t, w.Publish(r.t.Context()), meta.ErrUnavailable)
+	return w
 }
 
 // O2: a rename that failed and has happened all the same: the program removes
@@ -59,10 +70,7 @@ func TestDiscardAfterAPublishThatWasNotAnswered(t *testing.T) {
 					t.Parallel()
 					r := newRig(t)
 					want := random(size, 1)
-					w := r.create("f", false)
-					r.put(w, want, 0)
-					r.faults.Lose("f")
-					require.ErrorIs(t, w.Publish(t.Context()), meta.ErrUnavailable)
+					w := r.unanswered("f", want)
 					w.Close()
 					r.faults.Lose("")
 					var id uint64
@@ -97,10 +105,7 @@ func TestAPublishThatWasNotAnsweredIsNotListed(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		r := newRig(t)
 		want := random(2*block, 1)
-		w := r.create("f", false)
-		r.put(w, want, 0)
-		r.faults.Lose("f")
-		require.Error(t, w.Publish(t.Context()))
+		w := r.unanswered("f", want)
 		w.Close()
 		if restarted {
 			r.stop()
@@ -120,10 +125,7 @@ func TestSecondCloseAfterOneThatWasNotAnswered(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			want := random(size, 1)
-			w := r.create("f", false)
-			r.put(w, want, 0)
-			r.faults.Lose("f")
-			require.Error(t, w.Publish(t.Context()))
+			w := r.unanswered("f", want)
 			r.faults.Lose("")
 			first, _ := r.published("f")
 			r.put(w, []byte("second"), 0)
@@ -151,10 +153,7 @@ func TestUnlinkOfAnOpenFileAfterAPublishThatWasNotAnswered(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			want := random(size, 1)
-			w := r.create("f", false)
-			r.put(w, want, 0)
-			r.faults.Lose("f")
-			require.Error(t, w.Publish(t.Context()))
+			w := r.unanswered("f", want)
 			r.faults.Lose("")
 			require.NoError(t, r.area.Unlink(t.Context(), meta.RootDir, "f"))
 			_, ok := r.published("f")
@@ -176,10 +175,7 @@ func TestRenameOfAnOpenFileAfterAPublishThatWasNotAnswered(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			want := random(3*block, 1)
-			w := r.create("f", false)
-			r.put(w, want, 0)
-			r.faults.Lose("f")
-			require.Error(t, w.Publish(t.Context()))
+			w := r.unanswered("f", want)
 			r.faults.Lose("")
 			if written {
 				r.put(w, []byte("more"), 0)
