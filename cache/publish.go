@@ -68,7 +68,7 @@ func (s *Staged) Publish(ctx context.Context, o chunk.Object) (Sealed, error) {
 }
 
 func (s *Staged) publishNow(ctx context.Context, o chunk.Object) (Sealed, error) {
-	if err := s.prepare(ctx, o.BlockSize); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return Sealed{}, err
 	}
 	s.r.journal.expect()
@@ -101,7 +101,7 @@ func (s *Staged) publishNow(ctx context.Context, o chunk.Object) (Sealed, error)
 }
 
 // prepare does what needs no halt of the writers.
-func (s *Staged) prepare(ctx context.Context, blockSize int64) error {
+func (s *Staged) prepare(ctx context.Context) error {
 	if s.spent.Load() {
 		return ErrSpent
 	}
@@ -115,7 +115,7 @@ func (s *Staged) prepare(ctx context.Context, blockSize int64) error {
 	if err := s.r.journal.flushAhead(s.data); err != nil {
 		return err
 	}
-	return s.sumAhead(ctx, blockSize)
+	return s.sumAhead(ctx)
 }
 
 // takeAll takes over what is still the base's.
@@ -152,12 +152,9 @@ func (s *Staged) takeAll(ctx context.Context) error {
 	return err
 }
 
-// sumAhead reads the blocks whose sums are not known, while writers go on.
-func (s *Staged) sumAhead(ctx context.Context, blockSize int64) error {
-	if blockSize != s.blockSize {
-		return nil
-	}
-	cut := chunk.Object{Size: s.size.Load(), BlockSize: blockSize}
+// sumAhead reads what the sums are not known of, while writers go on.
+func (s *Staged) sumAhead(ctx context.Context) error {
+	cut := chunk.Object{Size: s.size.Load(), BlockSize: s.unit}
 	for b := range cut.Blocks() {
 		span := cut.Block(b)
 		s.mu.Lock()

@@ -82,11 +82,7 @@ func (p *publication) sum() error {
 	var filled int64
 	for b := range n {
 		span := p.obj.Block(b)
-		var sum uint32
-		var zero, ok bool
-		if p.obj.BlockSize == p.blockSize {
-			sum, zero, ok = p.Staged.sums.known(b, span.Len, p.c.zeros)
-		}
+		sum, zero, ok := p.Staged.sums.block(p.unit, span, p.c.zeros)
 		if !ok {
 			var err error
 			if sum, zero, err = p.readSum(span); err != nil {

@@ -36,11 +36,11 @@ type Base struct {
 // chunk.ErrNoSpace when the budget or the disk is full and nothing can be
 // evicted, with chunk.ErrClosed, or with the operating system's error.
 type Staged struct {
-	c         *Cache
-	r         *root
-	id        uint64
-	blockSize int64 // of the sums that are taken on the way
-	data      *os.File
+	c    *Cache
+	r    *root
+	id   uint64
+	unit int64 // bytes that a sum is taken of on the way
+	data *os.File
 
 	size      atomic.Int64
 	closed    atomic.Bool
@@ -75,10 +75,11 @@ func (r *root) stagedPath(id uint64, suffix string) string {
 // Stage makes a staged file: empty, or with the content of base, of which only
 // what is read or partly overwritten is fetched before Publish. The id is the
 // caller's choice; fs.ErrExist if a staged file or a note of that id is here.
-// blockSize should be the one it will be published with: sums are then taken
-// while it is written. Without a note it does not outlive this process.
-func (c *Cache) Stage(ctx context.Context, id uint64, blockSize int64, base *Base) (*Staged, error) {
-	if err := (chunk.Object{ID: chunk.ObjectID{1}, ChunkSize: blockSize, BlockSize: blockSize}).Validate(); err != nil {
+// Sums are taken of unit bytes each while it is written; the blocks it will be
+// published in should be so large, or a multiple. Without a note it does not
+// outlive this process.
+func (c *Cache) Stage(ctx context.Context, id uint64, unit int64, base *Base) (*Staged, error) {
+	if err := (chunk.Object{ID: chunk.ObjectID{1}, ChunkSize: unit, BlockSize: unit}).Validate(); err != nil {
 		return nil, fmt.Errorf("stage file %x: %w", id, err)
 	}
 	if base != nil {
@@ -92,7 +93,7 @@ func (c *Cache) Stage(ctx context.Context, id uint64, blockSize int64, base *Bas
 	if err := c.staged.claim(id); err != nil {
 		return nil, fmt.Errorf("stage file %x: %w", id, err)
 	}
-	s, err := c.makeStaged(ctx, id, blockSize, base)
+	s, err := c.makeStaged(ctx, id, unit, base)
 	if err != nil {
 		c.staged.drop(id)
 		return nil, fmt.Errorf("stage file %x: %w", id, err)
@@ -100,7 +101,7 @@ func (c *Cache) Stage(ctx context.Context, id uint64, blockSize int64, base *Bas
 	return s, nil
 }
 
-func (c *Cache) makeStaged(ctx context.Context, id uint64, blockSize int64, base *Base) (*Staged, error) {
+func (c *Cache) makeStaged(ctx context.Context, id uint64, unit int64, base *Base) (*Staged, error) {
 	if c.life.Err() != nil {
 		return nil, chunk.ErrClosed
 	}
@@ -115,9 +116,9 @@ func (c *Cache) makeStaged(ctx context.Context, id uint64, blockSize int64, base
 	}
 	var s *Staged
 	err := c.withRoom(ctx, r, func() (err error) {
-		s, err = c.createStaged(r, id, blockSize, src)
+		s, err = c.createStaged(r, id, unit, src)
 		if errors.Is(err, unix.ENOSPC) && c.makeRoom(r, 1, true) > 0 {
-			s, err = c.createStaged(r, id, blockSize, src)
+			s, err = c.createStaged(r, id, unit, src)
 		}
 		return err
 	})
@@ -129,7 +130,7 @@ func (c *Cache) makeStaged(ctx context.Context, id uint64, blockSize int64, base
 	return s, nil
 }
 
-func (c *Cache) createStaged(r *root, id uint64, blockSize int64, src *baseSource) (s *Staged, err error) {
+func (c *Cache) createStaged(r *root, id uint64, unit int64, src *baseSource) (s *Staged, err error) {
 	if r == nil {
 		return nil, fmt.Errorf("%w: no root is usable", chunk.ErrNoSpace)
 	}
@@ -137,7 +138,7 @@ func (c *Cache) createStaged(r *root, id uint64, blockSize int64, src *baseSourc
 	if err != nil {
 		return nil, err
 	}
-	s = &Staged{c: c, r: r, id: id, blockSize: blockSize, data: data}
+	s = &Staged{c: c, r: r, id: id, unit: unit, data: data}
 	s.sums.fresh = true
 	if src != nil {
 		err = s.startFrom(src)

@@ -79,11 +79,11 @@ func (s *Staged) zeroRange(off, n int64, mode uint32) error {
 	end := off + n
 	err := s.punch(off, n)
 	if err != nil {
-		s.sums.doubt(s.blockSize, off, end)
+		s.sums.doubt(s.unit, off, end)
 		return err
 	}
 	err = s.own(off, end)
-	s.sums.zeroed(s.blockSize, off, end, s.base.foreign)
+	s.sums.zeroed(s.unit, off, end, s.base.foreign)
 	if err != nil {
 		return err
 	}

@@ -197,7 +197,7 @@ func (c *Cache) readBaseMap(path string) (header, *table, error) {
 // OpenStaged opens a staged file that is not open, to go on with it, publish it
 // or discard it. read gets the bytes of its base (StagedInfo.Base); it may be
 // nil if there is none. fs.ErrNotExist; ErrSpent: only the note is left.
-func (c *Cache) OpenStaged(id uint64, blockSize int64, read BaseRead) (*Staged, error) {
+func (c *Cache) OpenStaged(id uint64, unit int64, read BaseRead) (*Staged, error) {
 	e, err := c.staged.take(id)
 	if err == nil && e.published {
 		err = ErrSpent
@@ -206,7 +206,7 @@ func (c *Cache) OpenStaged(id uint64, blockSize int64, read BaseRead) (*Staged, 
 	if err != nil {
 		return nil, fmt.Errorf("open staged file %x: %w", id, err)
 	}
-	s, err := c.reopenStaged(e, id, blockSize, read)
+	s, err := c.reopenStaged(e, id, unit, read)
 	if err != nil {
 		c.staged.untake(id)
 		return nil, fmt.Errorf("open staged file %x: %w", id, err)
@@ -215,7 +215,7 @@ func (c *Cache) OpenStaged(id uint64, blockSize int64, read BaseRead) (*Staged, 
 	return s, nil
 }
 
-func (c *Cache) reopenStaged(e stagedEntry, id uint64, blockSize int64, read BaseRead) (*Staged, error) {
+func (c *Cache) reopenStaged(e stagedEntry, id uint64, unit int64, read BaseRead) (*Staged, error) {
 	path := e.root.stagedPath(id, ".data")
 	// A publish that died may have sealed it.
 	if err := os.Chmod(path, 0o600); err != nil {
@@ -225,7 +225,7 @@ func (c *Cache) reopenStaged(e stagedEntry, id uint64, blockSize int64, read Bas
 	if err != nil {
 		return nil, err
 	}
-	s := &Staged{c: c, r: e.root, id: id, blockSize: blockSize, data: data, charged: e.used}
+	s := &Staged{c: c, r: e.root, id: id, unit: unit, data: data, charged: e.used}
 	st, err := data.Stat()
 	if err == nil {
 		s.size.Store(st.Size())

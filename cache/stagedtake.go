@@ -92,7 +92,7 @@ func (s *Staged) takeBytes(block int, p []byte, off int64) error {
 		err = s.base.own(block)
 	}
 	if err == nil {
-		s.sums.wrote(s.blockSize, off, p, s.base.foreign)
+		s.sums.wrote(s.unit, off, p, s.base.foreign)
 	}
 	if e := s.recharge(promised); err == nil {
 		err = e

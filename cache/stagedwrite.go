@@ -58,7 +58,7 @@ func (s *Staged) Append(ctx context.Context, p []byte) (off int64, err error) {
 }
 
 // limit returns the most bytes the file may have: an object has no more blocks.
-func (s *Staged) limit() int64 { return s.blockSize * math.MaxInt32 }
+func (s *Staged) limit() int64 { return s.unit * math.MaxInt32 }
 
 // write writes where no block of the base would be changed in part. mu is held.
 func (s *Staged) write(p []byte, off int64) error {
@@ -81,14 +81,14 @@ func (s *Staged) write(p []byte, off int64) error {
 		if size := s.size.Load(); end > size {
 			_ = s.data.Truncate(size)
 		}
-		s.sums.spoil(s.blockSize, off, end)
+		s.sums.spoil(s.unit, off, end)
 		_ = s.recharge(promised)
 		return stagedError(s.r, err)
 	}
 	if end > s.size.Load() {
 		s.size.Store(end)
 	}
-	s.sums.wrote(s.blockSize, off, p, s.base.foreign)
+	s.sums.wrote(s.unit, off, p, s.base.foreign)
 	return s.recharge(promised)
 }
 
@@ -135,7 +135,7 @@ func (s *Staged) truncate(size int64) error {
 		return err
 	}
 	if size < s.size.Load() {
-		s.sums.cut(s.blockSize, size)
+		s.sums.cut(s.unit, size)
 		if s.base != nil {
 			if err := s.base.cut(size); err != nil {
 				return err

@@ -4,8 +4,8 @@
 // An object is immutable bytes with a random 128-bit id: an id never stands
 // for two contents. Its bytes are cut into chunks (64 MiB by default: the unit
 // of the registry and of read-ahead), and chunks into blocks (4 MiB by
-// default: the unit of exchange, of checksums, of the local map and of the
-// all-zero bit).
+// default, 2 MiB in objects of up to 1 GiB: the unit of exchange, of checksums,
+// of the local map and of the all-zero bit).
 //
 // The package imports none of ours. What the engine needs from the outside
 // (local bytes, transports, the registry, other nodes) it states as small

@@ -178,3 +178,44 @@ func TestAPeerThatHasNothingIsNoLiveProvider(t *testing.T) {
 	require.True(t, p.heard(Availability{Full: true, Have: NewBitmap(4)}, 4))
 	require.True(t, g.live([]*peer{p}, now, time.Second))
 }
+
+func TestBlockSizeFor(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		name               string
+		chunk, size, block int64
+	}{
+		{"nothing", 64 * mib, 0, 4 * mib},
+		{"one block", 64 * mib, 4 * mib, 4 * mib},
+		{"just more", 64 * mib, 4*mib + 1, 2 * mib},
+		{"few blocks", 64 * mib, 1024 * mib, 2 * mib},
+		{"many blocks", 64 * mib, 1024*mib + 1, 4 * mib},
+		{"chunks of one block", 4 * mib, 100 * mib, 2 * mib},
+		{"small chunks", 2 * mib, 100 * mib, 2 * mib},
+		{"chunks that are no power of two", 3 * mib, 100 * mib, mib},
+		{"the smallest chunks", MinBlockSize, mib, MinBlockSize},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.block, BlockSizeFor(tt.chunk, tt.size))
+			require.Zero(t, tt.block%BlockUnit(tt.chunk))
+			o := Object{ID: ObjectID{1}, Size: tt.size, ChunkSize: tt.chunk, BlockSize: tt.block}
+			require.NoError(t, o.Validate())
+		})
+	}
+}
+
+func TestJoinSums(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for _, n := range []int{0, 1, 7, 4096, 1 << 20} {
+		for range 20 {
+			b := make([]byte, n+r.IntN(5000))
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			at := r.IntN(len(b) + 1)
+			require.Equal(t, Sum(b), JoinSums(Sum(b[:at]), Sum(b[at:]), int64(len(b)-at)), "cut at %d of %d", at, len(b))
+		}
+	}
+}

@@ -77,7 +77,7 @@ func TestBenchSwarmMeasuresRealNodes(t *testing.T) {
 	}
 	require.Equal(t, 3, got.Receivers)
 	require.EqualValues(t, 16<<20, got.SizeBytes)
-	require.EqualValues(t, 4, got.Blocks)
+	require.EqualValues(t, 8, got.Blocks)
 	require.Len(t, got.Seconds, 3)
 	require.Greater(t, got.CopySeconds, 1.0, "the links are shaped")
 	require.InDelta(t, got.CopySeconds*1.25, got.FloorSeconds, 1e-6)

@@ -106,7 +106,7 @@ func decodeStore(b []byte) (StoreInfo, error) {
 
 // checkChunkSize reports why size cannot be a cluster's default chunk size.
 func checkChunkSize(size int64) error {
-	o := chunk.Object{ID: chunk.ObjectID{1}, Size: 1, ChunkSize: size, BlockSize: chunk.BlockSizeFor(size)}
+	o := chunk.Object{ID: chunk.ObjectID{1}, Size: 1, ChunkSize: size, BlockSize: chunk.BlockSizeFor(size, 1)}
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("chunk size %d: it must be a multiple of %d", size, chunk.MinBlockSize)
 	}

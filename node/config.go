@@ -235,7 +235,7 @@ func checkWord(s string) error {
 
 // CheckChunkSize reports why n bytes cannot be a chunk size.
 func CheckChunkSize(n int64) error {
-	o := chunk.Object{ID: chunk.ObjectID{1}, ChunkSize: n, BlockSize: chunk.BlockSizeFor(n)}
+	o := chunk.Object{ID: chunk.ObjectID{1}, ChunkSize: n, BlockSize: chunk.BlockSizeFor(n, 0)}
 	if n < chunk.MinBlockSize || o.Validate() != nil {
 		return fmt.Errorf("%d bytes: want a multiple of %d", n, chunk.MinBlockSize)
 	}

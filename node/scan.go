@@ -137,7 +137,7 @@ func (s scanner) file(path string) (scanned, error) {
 	}
 	out.object = chunk.Object{
 		ID: chunk.NewObjectID(), Set: s.set, Size: out.size,
-		ChunkSize: s.chunkSize, BlockSize: chunk.BlockSizeFor(s.chunkSize),
+		ChunkSize: s.chunkSize, BlockSize: chunk.BlockSizeFor(s.chunkSize, out.size),
 	}
 	if err := out.object.Validate(); err != nil {
 		return scanned{}, fmt.Errorf("%s: %w", path, err)

@@ -13,7 +13,7 @@ import (
 type Config struct {
 	Receivers int
 	Size      int64         // bytes of the object
-	Block     int64         // bytes; 0: chunk.DefaultBlockSize
+	Block     int64         // bytes; 0: chunk.BlockSizeFor
 	Rate      float64       // of each link, each way, bytes a second
 	Latency   time.Duration // one way
 	Cat       bool          // read in order; else all is wanted at once, as by warm
@@ -51,7 +51,7 @@ func Floor(receivers int, size, block int64, rate float64) time.Duration {
 // Run plays one run. An error says what of the Config makes no sense.
 func Run(cfg Config) (Result, error) {
 	if cfg.Block == 0 {
-		cfg.Block = chunk.DefaultBlockSize
+		cfg.Block = chunk.BlockSizeFor(chunk.DefaultChunkSize, cfg.Size)
 	}
 	switch {
 	case cfg.Receivers < 1:

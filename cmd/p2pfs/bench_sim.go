@@ -21,7 +21,7 @@ SLOWEST and MEDIAN are of the nodes with which nothing is the matter.
 
 func (a *app) newBenchSimCommand() *cobra.Command {
 	cfg := node.SimConfig{}
-	size, block := sizeFlag{bytes: 256 << 20, set: true}, sizeFlag{bytes: 4 << 20, set: true}
+	size, block := sizeFlag{bytes: 256 << 20, set: true}, sizeFlag{}
 	rate, by := rateFlag{bits: 150_000_000}, "warm"
 	c := &cobra.Command{
 		Use:   "sim [--receivers R] [--size S] [--rate B] [--by warm|cat] [--churn F] [--slow F] [--seed N]",
@@ -45,7 +45,7 @@ func (a *app) newBenchSimCommand() *cobra.Command {
 	f := c.Flags()
 	f.IntVar(&cfg.Receivers, "receivers", 15, "`R` nodes that fetch the file, beside the one that has it")
 	f.Var(&size, "size", "of the file")
-	f.Var(&block, "block", "of one block, a power of two")
+	f.Var(&block, "block", "`SIZE` of one block, a power of two (default as nodes choose it: 2 MiB in files of up to 1 GiB, else 4 MiB)")
 	f.Var(&rate, "rate", "of every link, each way, as in 150mbit or 1gbit")
 	f.DurationVar(&cfg.Latency, "latency", 5*time.Millisecond, "`TIME` that anything takes from one node to another")
 	f.StringVar(&by, "by", "warm", "`HOW` the nodes fetch it: warm or cat")

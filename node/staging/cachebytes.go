@@ -18,8 +18,8 @@ var (
 )
 
 // Stage implements Bytes.
-func (b CacheBytes) Stage(ctx context.Context, id uint64, blockSize int64, base *cache.Base) (Draft, error) {
-	s, err := b.Cache.Stage(ctx, id, blockSize, base)
+func (b CacheBytes) Stage(ctx context.Context, id uint64, unit int64, base *cache.Base) (Draft, error) {
+	s, err := b.Cache.Stage(ctx, id, unit, base)
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +27,8 @@ func (b CacheBytes) Stage(ctx context.Context, id uint64, blockSize int64, base 
 }
 
 // Reopen implements Bytes.
-func (b CacheBytes) Reopen(id uint64, blockSize int64, read cache.BaseRead) (Draft, error) {
-	s, err := b.Cache.OpenStaged(id, blockSize, read)
+func (b CacheBytes) Reopen(id uint64, unit int64, read cache.BaseRead) (Draft, error) {
+	s, err := b.Cache.OpenStaged(id, unit, read)
 	if err != nil {
 		return nil, err
 	}

@@ -28,14 +28,15 @@ func (a *Area) newDraft(ctx context.Context, o chunk.Object, empty bool) (*draft
 		base = &cache.Base{Object: o, Read: d.base.read}
 	}
 	var err error
-	if d.Draft, err = a.cfg.Bytes.Stage(ctx, d.id, a.blockSize(), base); err != nil {
+	if d.Draft, err = a.cfg.Bytes.Stage(ctx, d.id, a.blockUnit(), base); err != nil {
 		return nil, errors.Join(fmt.Errorf("stage a file: %w", err), d.base.close())
 	}
 	return d, nil
 }
 
-// blockSize returns the size of the blocks of new objects, in bytes.
-func (a *Area) blockSize() int64 { return chunk.BlockSizeFor(a.cfg.ChunkSize) }
+// blockUnit returns what the size of the blocks of new objects is a multiple
+// of, in bytes: how large they are depends on the size.
+func (a *Area) blockUnit() int64 { return chunk.BlockUnit(a.cfg.ChunkSize) }
 
 // baseReader reads an object that a draft is a copy of, wherever its blocks
 // are. It opens it at the first read: often all of it is here.
@@ -102,7 +103,7 @@ func (d *draft) Close() error { return errors.Join(d.Draft.Close(), d.base.close
 // park closes the file until it is used again.
 func (d *draft) park(a *Area) error {
 	if _, ok := d.Draft.(*parked); !ok {
-		p := &parked{bytes: a.cfg.Bytes, id: d.id, block: a.blockSize(), size: d.Size()}
+		p := &parked{bytes: a.cfg.Bytes, id: d.id, unit: a.blockUnit(), size: d.Size()}
 		if d.base != nil {
 			p.base = d.base.read
 		}

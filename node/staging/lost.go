@@ -118,7 +118,7 @@ func (a *Area) parkedDraft(l *lost) *draft {
 		d.Draft = &past{bytes: a.cfg.Bytes, id: l.id, object: l.note.object, open: a.cfg.Open}
 		return d
 	}
-	p := &parked{bytes: a.cfg.Bytes, id: l.id, block: a.blockSize(), size: l.size}
+	p := &parked{bytes: a.cfg.Bytes, id: l.id, unit: a.blockUnit(), size: l.size}
 	if l.base.Size > 0 {
 		d.base = &baseReader{open: a.cfg.Open, object: l.base}
 		p.base = d.base.read

@@ -14,7 +14,7 @@ import (
 type parked struct {
 	bytes Bytes
 	id    uint64
-	block int64          // size of the blocks it will be published in
+	unit  int64          // bytes; what the size of its blocks will be a multiple of
 	base  cache.BaseRead // reads what it is a copy of; may be nil
 
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ func (p *parked) get() (Draft, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
-		d, err := p.bytes.Reopen(p.id, p.block, p.base)
+		d, err := p.bytes.Reopen(p.id, p.unit, p.base)
 		if err != nil {
 			return nil, fmt.Errorf("open a staged file again: %w", err)
 		}

@@ -105,7 +105,8 @@ func (f *file) outdate(d *draft) {
 // says before which object that is.
 func (f *file) sealDraft(ctx context.Context, d *draft) (*sealed, error) {
 	a := f.a
-	o := chunk.Object{ID: chunk.NewObjectID(), Size: d.Size(), ChunkSize: a.cfg.ChunkSize, BlockSize: a.blockSize()}
+	o := chunk.Object{ID: chunk.NewObjectID(), Size: d.Size(), ChunkSize: a.cfg.ChunkSize}
+	o.BlockSize = chunk.BlockSizeFor(o.ChunkSize, o.Size)
 	s := &sealed{draft: d, done: func() {}}
 	var err error
 	if o.Set, s.done, err = a.setFor(ctx, o); err != nil {

@@ -13,11 +13,11 @@ import (
 // Safe for concurrent use.
 type Bytes interface {
 	// Stage begins a staged file under an id that no other has: empty, or a
-	// private copy of base. It will be published in blocks of blockSize.
-	Stage(ctx context.Context, id uint64, blockSize int64, base *cache.Base) (Draft, error)
+	// private copy of base. It will be published in blocks of unit bytes, or a multiple.
+	Stage(ctx context.Context, id uint64, unit int64, base *cache.Base) (Draft, error)
 	// Reopen returns a staged file of an earlier run, or one that was closed.
 	// read reads the object it began as a copy of.
-	Reopen(id uint64, blockSize int64, read cache.BaseRead) (Draft, error)
+	Reopen(id uint64, unit int64, read cache.BaseRead) (Draft, error)
 	// Note replaces the note of a staged file that is not open, published or
 	// not, in one step.
 	Note(id uint64, note []byte, durable bool) error
