@@ -14,11 +14,18 @@ type Survey struct {
 }
 
 // Survey reads names of a directory: those given, or all for none. It answers
-// only for the store that was joined.
+// only for the store that was joined, and not while names are brought back: one
+// that is not back yet would be taken for removed.
 func (c *Catalog) Survey(ctx context.Context, dir InodeID, names ...string) (Survey, error) {
+	if c.Held() {
+		return Survey{}, fmt.Errorf("compare directory %016x: %w: %w", uint64(dir), ErrUnavailable, errRestoring)
+	}
 	s, err := c.survey(ctx, dir, names)
 	if err == nil {
-		err = c.sameStore(ctx) // after the reads: they were of this store
+		err = c.CheckStore(ctx) // after the reads: they were of this store
+	}
+	if now, _ := c.Joined(); err == nil && now.Epoch != s.Epoch {
+		err = fmt.Errorf("%w: it was lost, and brought back meanwhile", ErrUnavailable)
 	}
 	if err != nil {
 		return Survey{}, fmt.Errorf("compare directory %016x: %w", uint64(dir), err)

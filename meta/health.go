@@ -57,14 +57,23 @@ func (h *health) down() bool {
 	return h.state == StateDown
 }
 
-// report takes how a call of the store ended.
+// report takes how a call of the store ended. One that ended well says little of
+// a store that is down: it may have been asked before, or of another store.
 func (h *health) report(err error) {
 	switch {
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrDenied):
+	case out(err):
 		h.setDown(err)
-	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrFormat):
+	case answered(err) && !h.down():
 		h.setUp()
 	}
+}
+
+// out reports whether an error says that the store is out of reach.
+func out(err error) bool { return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) }
+
+// answered reports whether the store has answered.
+func answered(err error) bool {
+	return err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrFormat)
 }
 
 func (h *health) setUp() {
@@ -100,7 +109,11 @@ func (h *health) probeUntilUp() {
 			return
 		case <-time.After(probePause):
 		}
-		h.report(h.probe(h.ctx))
+		if err := h.probe(h.ctx); answered(err) {
+			h.setUp()
+		} else {
+			h.report(err)
+		}
 	}
 }
 

@@ -52,14 +52,33 @@ func (c *Catalog) sameStore(ctx context.Context) error {
 	return nil
 }
 
-// doubt asks whether the store is the right one when an answer at version at,
-// of a directory that had come to version told, may be another store's: one
-// that knows nothing of the directory, or less than it has said.
-func (v *View) doubt(ctx context.Context, told, at uint64) error {
-	if at != 0 && at >= told && !v.cat.Held() {
+// asked is what was known when the store was asked about a directory.
+type asked struct {
+	told  uint64 // the latest version of it
+	epoch Epoch  // of the store
+	held  bool   // names were being brought back
+}
+
+// ask notes what is known of d, nil for nothing, before the store is asked.
+func (v *View) ask(d *dirCache) asked {
+	held := v.cat.Held() // before the epoch, which a restoration changes later
+	info, _ := v.cat.Joined()
+	return asked{told: d.told(), epoch: info.Epoch, held: held}
+}
+
+// doubt asks whether the store is the right one when an answer at version at may
+// be another store's: one that knows nothing of the directory, or less than it
+// has said. What it said while names were brought back may have been half of it.
+func (v *View) doubt(ctx context.Context, a asked, at uint64) error {
+	info, _ := v.cat.Joined()
+	same := !a.held && a.epoch == info.Epoch && !v.cat.Held()
+	if same && at != 0 && at >= a.told {
 		return nil
 	}
-	return v.recheck(ctx)
+	if err := v.recheck(ctx); err != nil || same {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, errRestoring)
 }
 
 // contradicts reports whether the store says something else of a name than is
@@ -84,8 +103,8 @@ func (v *View) recheck(ctx context.Context) error {
 	return err
 }
 
-// awaitStore returns when the store is not known to be another one; false when
-// d was evicted first.
+// awaitStore returns when the store has been seen to be the right one, or refuses
+// to tell; false when d was evicted first. What is known of d stays until then.
 func (v *View) awaitStore(d *dirCache) bool {
 	for {
 		ctx, cancel := context.WithTimeout(d.ctx, v.cfg.Timeout)
@@ -94,7 +113,7 @@ func (v *View) awaitStore(d *dirCache) bool {
 		if d.ctx.Err() != nil {
 			return false
 		}
-		if !errors.Is(err, ErrOtherStore) {
+		if !errors.Is(err, ErrUnavailable) {
 			return true
 		}
 		v.health.report(err)

@@ -188,7 +188,13 @@ func (v *View) Close() error {
 }
 
 // State returns how the View and its store get on.
-func (v *View) State() State { return v.health.status() }
+func (v *View) State() State {
+	s := v.health.status()
+	if s.State != StateDown && v.cat.Held() {
+		s.State, s.Err = StateDown, errRestoring
+	}
+	return s
+}
 
 // spawn runs fn in a goroutine that Close waits for; false after Close.
 func (v *View) spawn(fn func()) bool {
@@ -278,10 +284,10 @@ func (v *View) read(way Way, dir InodeID, name string) (answer, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 	defer cancel()
 	d := v.known(dir)
-	told := d.told()
+	asked := v.ask(d)
 	e, at, moved, err := v.cat.lookupBy(ctx, way, dir, name)
 	if err == nil || errors.Is(err, ErrNotFound) {
-		other := v.doubt(ctx, told, at)
+		other := v.doubt(ctx, asked, at)
 		if other == nil && v.contradicts(dir, name, e, err) {
 			other = v.recheck(ctx)
 		}
@@ -293,10 +299,10 @@ func (v *View) read(way Way, dir InodeID, name string) (answer, error) {
 	v.health.report(err)
 	switch {
 	case err == nil:
-		v.checkHistory(d, told, at)
+		v.checkHistory(d, asked.told, at)
 		v.learn(dir, name, &e, at)
 	case errors.Is(err, ErrNotFound):
-		v.checkHistory(d, told, at)
+		v.checkHistory(d, asked.told, at)
 		v.learn(dir, name, nil, at)
 	}
 	return answer{e, moved}, err

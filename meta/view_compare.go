@@ -30,9 +30,9 @@ func (v *View) compareWatches(ctx context.Context) {
 	if len(dirs) == 0 {
 		return
 	}
-	ids, told := make([]InodeID, len(dirs)), make([]uint64, len(dirs))
+	ids, known := make([]InodeID, len(dirs)), make([]asked, len(dirs))
 	for i, d := range dirs {
-		ids[i], told[i] = d.id, d.told()
+		ids[i], known[i] = d.id, v.ask(d)
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeout)
 	defer cancel()
@@ -42,9 +42,9 @@ func (v *View) compareWatches(ctx context.Context) {
 		return
 	}
 	for i, d := range dirs {
-		if at[i] < told[i] {
-			if v.doubt(ctx, told[i], at[i]) == nil {
-				v.checkHistory(d, told[i], at[i])
+		if at[i] < known[i].told {
+			if v.doubt(ctx, known[i], at[i]) == nil {
+				v.checkHistory(d, known[i].told, at[i])
 			}
 		} else if d.deaf(at[i]) {
 			v.log.Warn("the watch of a directory did not tell of a change: it begins anew", "dir", fmt.Sprintf("%016x", uint64(d.id)), "now", at[i])

@@ -141,13 +141,14 @@ func (v *View) checkHistory(d *dirCache, told, at uint64) {
 	if d == nil || at >= told {
 		return
 	}
-	v.cat.tellBehind(d.id, told)
-	v.log.Warn("the metadata store is behind what it said before: was it restored from a copy?", "dir", fmt.Sprintf("%016x", uint64(d.id)), "told", told, "now", at)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.dirs[d.id] == d {
-		v.drop(d)
+	if v.dirs[d.id] != d { // what it was told may be of another history
+		return
 	}
+	v.drop(d)
+	v.cat.tellBehind(d.id, told)
+	v.log.Warn("the metadata store is behind what it said before: was it restored from a copy?", "dir", fmt.Sprintf("%016x", uint64(d.id)), "told", told, "now", at)
 }
 
 // resize counts the entries that d holds now.
@@ -337,7 +338,7 @@ func (v *View) restart(d *dirCache) (since uint64, ok bool) {
 	for {
 		ctx, cancel := context.WithTimeout(d.ctx, v.cfg.Timeout)
 		since, err := v.cat.DirVersion(ctx, d.id)
-		if err == nil && since == 0 {
+		if err == nil { // a version of another store says nothing
 			err = v.cat.CheckStore(ctx)
 		}
 		cancel()

@@ -58,14 +58,14 @@ func (v *View) confirmedVersion(ctx context.Context, d *dirCache) (uint64, error
 	return v.versions.do(ctx, d.id, func() (uint64, error) {
 		ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 		defer cancel()
-		told := d.told()
+		asked := v.ask(d)
 		at, err := v.cat.DirVersion(ctx, d.id)
 		if err == nil {
-			err = v.doubt(ctx, told, at)
+			err = v.doubt(ctx, asked, at)
 		}
 		v.health.report(err)
 		if err == nil {
-			v.checkHistory(d, told, at)
+			v.checkHistory(d, asked.told, at)
 		}
 		return at, err
 	})
@@ -151,18 +151,18 @@ func (v *View) loadOnce(dir InodeID) ([]Entry, error) {
 	if d == nil {
 		return nil, ErrUnavailable
 	}
-	gen, told := d.startLoad(), d.told()
+	gen, asked := d.startLoad(), v.ask(d)
 	entries := []Entry{}
 	at, err := v.cat.List(ctx, dir, func(page []Entry) error {
 		entries = append(entries, page...)
 		return nil
 	})
 	if err == nil {
-		err = v.doubt(ctx, told, at)
+		err = v.doubt(ctx, asked, at)
 	}
 	v.health.report(err)
-	if err == nil && at < told { // what is remembered of it is void
-		v.checkHistory(d, told, at)
+	if err == nil && at < asked.told { // what is remembered of it is void
+		v.checkHistory(d, asked.told, at)
 		err = ErrGap
 	}
 	all, sound := v.endLoad(d, gen, entries, at, err)

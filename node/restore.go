@@ -20,8 +20,9 @@ import (
 const (
 	// settleFor is how long a node that lost its store while it ran waits at
 	// least for others to notice: what they have to bring back counts as known
-	// until they have.
-	settleFor = 3 * time.Second
+	// until they have. Within settleLong all of them have asked the store.
+	settleFor  = 3 * time.Second
+	settleLong = 6500 * time.Millisecond
 	// settleMax bounds the wait for others that bring names back.
 	settleMax = time.Minute
 	// othersEvery is how often it is looked how far the others are.
@@ -295,15 +296,17 @@ func (r *restorer) restore(ctx context.Context, why string, settle time.Duration
 	r.log.Warn("bringing back what the metadata store lost", "why", why)
 	r.awaited = r.roll()
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		var o *offering
 		err := r.enter(ctx, behind)
 		if err == nil {
 			behind = false
-			err = r.attempt(ctx, why, settle)
+			o, err = r.attempt(ctx, why, settle)
 		}
 		switch {
 		case err == nil:
 			r.forget()
 			r.catalog.Release()
+			r.waiting(o)
 			r.restored = time.Now()
 			wake(r.guard.soon)
 			r.await(ctx)
@@ -357,39 +360,38 @@ func (r *restorer) enter(ctx context.Context, behind bool) error {
 func epochsOf(s meta.StoreInfo) []meta.Epoch { return append(slices.Clone(s.Epochs), s.Epoch) }
 
 // attempt is one try of restore. All of it may be done again.
-func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration) error {
+func (r *restorer) attempt(ctx context.Context, why string, settle time.Duration) (*offering, error) {
 	began := time.Now()
 	info, _ := r.catalog.Joined()
 	if err := r.catalog.SetRestoring(ctx, r.self, true); err != nil {
-		return err
+		return nil, err
 	}
 	for _, step := range []func(context.Context) error{r.rejoin, r.announce} {
 		if err := step(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	o := newOffering(r)
 	o.count.At, o.count.Why = began, why
 	if err := o.run(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.offerWaiting(ctx, o, began, settle); err != nil {
-		return err
+		return nil, err
 	}
 	// Whatever was offered into a store that was lost once more is to be
 	// offered again.
 	if now, found, err := r.catalog.StoreRecord(ctx); err != nil || !found || now.Epoch != info.Epoch {
-		return errors.Join(err, errors.New("the metadata store was lost again"))
+		return nil, errors.Join(err, errors.New("the metadata store was lost again"))
 	}
 	if err := r.journal.SetOffered(info.Epoch); err != nil {
-		return err
+		return nil, err
 	}
 	r.touch()
 	if err := r.catalog.SetRestoring(ctx, r.self, false); err != nil {
-		return err
+		return nil, err
 	}
-	r.waiting(o)
-	return r.awaitOthers(ctx, began, settle)
+	return o, r.awaitOthers(ctx, began, settle)
 }
 
 // offerWaiting offers again, for as long as settle, what waits for directories

@@ -123,6 +123,10 @@ func (r *restorer) look(ctx context.Context) {
 	if r.stale || r.catalog.Held() {
 		return
 	}
+	if r.lostChanges(ctx) { // else what it lost would count as removed
+		r.restore(ctx, "a fail-over of the store lost changes", r.settle, true)
+		return
+	}
 	back := r.rolledBack(ctx, recentDirs)
 	var err error
 	if !back {

@@ -89,7 +89,7 @@ func TestWhatIsKeptKeepsItsName(t *testing.T) { // N6, C1
 	released := 0
 	a.r.release = func() { released++ }
 	require.NoError(t, a.r.enter(t.Context(), false))
-	require.NoError(t, a.r.attempt(t.Context(), "test", 0))
+	require.NoError(t, a.attempt(t.Context(), 0))
 	a.c.Release()
 	require.NoError(t, a.r.holdNameless(t.Context()))
 	require.Equal(t, 1, released)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/p2pfs/p2pfs/cache"
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/node/nodepb"
@@ -17,7 +18,7 @@ import (
 func (n *Node) startRestorer(_, _ context.Context) error {
 	n.restorer = &restorer{
 		catalog: n.catalog, journal: n.storage.journal, cache: n.cache, self: n.id, log: n.log,
-		timeout: n.cfg.MetaTimeout, settle: settleFor, allowed: n.cfg.RestoreStore,
+		timeout: n.cfg.MetaTimeout, settle: settleOf(n.cfg.ProviderTTL), allowed: n.cfg.RestoreStore,
 		save: n.storage.table.SaveStore,
 		rejoin: func(ctx context.Context) error {
 			if m := n.member.Load(); m != nil {
@@ -40,6 +41,12 @@ func (n *Node) startRestorer(_, _ context.Context) error {
 	return n.restorer.begin()
 }
 
+// settleOf is settleFor in a cluster whose nodes renew their leases every third
+// of ttl, and notice then.
+func settleOf(ttl time.Duration) time.Duration {
+	return min(max(settleFor, ttl/3+time.Second), settleLong)
+}
+
 // announceAgain writes the provider records of all that is here into a store
 // that may have lost them.
 func (n *Node) announceAgain(ctx context.Context) error {
@@ -56,7 +63,8 @@ func (n *Node) announceAgain(ctx context.Context) error {
 		return fmt.Errorf("list what is held here: %w", err)
 	}
 	for _, s := range sets {
-		if err := n.catalog.Announce(ctx, s.Set, n.id, s.Keeper, s.Complete); err != nil {
+		err := n.registry.correct(ctx, s.Set, func(context.Context) (cache.SetInfo, bool, error) { return s, n.cache.HoldsSet(s.Set), nil })
+		if err != nil {
 			return err
 		}
 	}

@@ -72,6 +72,15 @@ func (m *member) open() {
 	require.NoError(m.t, err)
 }
 
+// attempt tries once to bring back what the member knows.
+func (m *member) attempt(ctx context.Context, settle time.Duration) error {
+	o, err := m.r.attempt(ctx, "test", settle)
+	if err == nil {
+		m.r.waiting(o)
+	}
+	return err
+}
+
 // on makes the member's catalog one of a store that it knows as info.
 func (m *member) on(s meta.Slots, info meta.StoreInfo) {
 	m.c = meta.NewCatalog(s, meta.Options{Recorder: m.j})
@@ -202,7 +211,7 @@ func TestRestore(t *testing.T) { // N6
 				m.on(changing{s.Another(), left}, was)
 				err := m.r.enter(t.Context(), false)
 				if err == nil {
-					err = m.r.attempt(t.Context(), "test", 0)
+					err = m.attempt(t.Context(), 0)
 				}
 				m.c.Release()
 				if left == nil {
@@ -250,13 +259,13 @@ func TestNamesWaitForTheDirectoriesOfOthers(t *testing.T) { // N6
 	b.on(s.Another(), info)
 	require.NoError(t, b.r.enter(t.Context(), false))
 	done := make(chan error, 1)
-	go func() { done <- b.r.attempt(t.Context(), "test", settleFor) }()
+	go func() { done <- b.attempt(t.Context(), settleFor) }()
 	require.Eventually(t, func() bool {
 		n, err := b.c.Restoring(t.Context())
 		return err == nil && n == 1
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, a.r.enter(t.Context(), false))
-	require.NoError(t, a.r.attempt(t.Context(), "test", 0))
+	require.NoError(t, a.attempt(t.Context(), 0))
 	require.NoError(t, <-done)
 	a.c.Release()
 	b.c.Release()
@@ -294,7 +303,7 @@ func TestMovedDirectoriesWaitForTheirNewParent(t *testing.T) { // N6
 			for _, m := range []*member{b, d} {
 				m.on(s.Another(), info)
 				require.NoError(t, m.r.enter(t.Context(), false))
-				require.NoError(t, m.r.attempt(t.Context(), "test", 0))
+				require.NoError(t, m.attempt(t.Context(), 0))
 				m.c.Release()
 			}
 			require.NotEqual(t, want, treeOf(t, b.c))
@@ -305,7 +314,7 @@ func TestMovedDirectoriesWaitForTheirNewParent(t *testing.T) { // N6
 			}
 			a.on(s.Another(), info)
 			require.NoError(t, a.r.enter(t.Context(), false))
-			require.NoError(t, a.r.attempt(t.Context(), "test", 0))
+			require.NoError(t, a.attempt(t.Context(), 0))
 			a.c.Release()
 			require.NoError(t, d.r.offerLate(t.Context()))
 			require.Equal(t, want, treeOf(t, a.c))
@@ -352,7 +361,7 @@ func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 	for _, m := range []*member{a, d, c} {
 		m.on(s.Another(), info)
 		require.NoError(t, m.r.enter(t.Context(), false))
-		require.NoError(t, m.r.attempt(t.Context(), "test", 0))
+		require.NoError(t, m.attempt(t.Context(), 0))
 		m.c.Release()
 	}
 	require.NoError(t, a.r.offerLate(t.Context()))
