@@ -106,7 +106,11 @@ func (c *cluster) node(name string, flags ...string) *node {
 	}
 	n.args = append(n.args, n.mnt, "--cache-dir", n.cache, "--name", name)
 	all := append(append([]string{}, c.flags...), flags...)
-	for _, def := range []string{"--listen=127.0.0.1:0", "--http=127.0.0.1:0"} {
+	defaults := []string{"--listen=127.0.0.1:0", "--http=127.0.0.1:0"}
+	if strings.HasPrefix(c.url, world.store.url()+"/") { // which nobody stops: an answer that is late is none that fails
+		defaults = append(defaults, "--meta-timeout=60s")
+	}
+	for _, def := range defaults {
 		if flag, _, _ := strings.Cut(def, "="); !has(all, flag) {
 			all = append(all, def)
 		}
@@ -163,8 +167,15 @@ func (n *node) daemon() *exec.Cmd {
 func (n *node) start() {
 	n.t.Helper()
 	n.launch()
-	n.waitReady(30 * time.Second)
+	n.waitReady(readyBound)
 }
+
+// readyBound is how long a daemon may take to be ready, and endBound to end: an
+// orderly end takes half a minute at most, of a machine that does not stand still.
+const (
+	readyBound = 2 * time.Minute
+	endBound   = 90 * time.Second
+)
 
 func (n *node) waitReady(limit time.Duration) {
 	n.t.Helper()
@@ -218,10 +229,10 @@ func (n *node) end() {
 	}
 	n.proc.signal(syscall.SIGCONT)
 	n.proc.signal(syscall.SIGTERM)
-	if !n.proc.wait(20 * time.Second) {
-		n.t.Errorf("node %s did not end within 20 s of SIGTERM", n.name)
+	if !n.proc.wait(endBound) {
+		n.t.Errorf("node %s did not end within %v of SIGTERM", n.name, endBound)
 		n.proc.signal(syscall.SIGQUIT) // goroutines into the log
-		n.proc.wait(2 * time.Second)
+		n.proc.wait(5 * time.Second)
 		n.proc.kill()
 	}
 }
@@ -306,10 +317,35 @@ func (n *node) stat(path string) fileStat {
 // waitLocal waits until all of a file is on the node.
 func (n *node) waitLocal(path string) {
 	n.t.Helper()
-	eventually(n.t, 60*time.Second, path+" complete on "+n.name, func() bool {
+	eventually(n.t, 2*time.Minute, path+" complete on "+n.name, func() bool {
 		s := n.stat(path)
 		return s.LocalBytes == s.Size
 	})
+}
+
+// waitHolder waits until other nodes hear from n that it holds all of a file: it
+// tells the store behind the back of whoever fetches.
+func (n *node) waitHolder(path, holder string) {
+	n.t.Helper()
+	eventually(n.t, 2*time.Minute, n.name+" knows that "+holder+" holds all of "+path, func() bool {
+		for _, p := range n.copies(path).Providers {
+			if p.Name == holder && p.Complete && p.Alive {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// fetchedOnce requires that so many bytes came here since it had received some
+// number of them. What a fetch brought that was begun again, since nothing more
+// came for seconds, counts besides: a block each at most.
+func (n *node) fetchedOnce(want, since int64, args ...any) {
+	n.t.Helper()
+	c := n.status().Counters
+	got := c["received_bytes"] - since
+	require.GreaterOrEqual(n.t, got, want, args...)
+	require.LessOrEqual(n.t, got, want+smallBlock*(c["fetch_errors"]+c["blocks_duplicate"]), args...)
 }
 
 // mountType returns the type of the file system mounted at path, "" if none.
@@ -351,11 +387,3 @@ func tail(path string, lines int) string {
 }
 
 func itoa[T int | int64](n T) string { return strconv.FormatInt(int64(n), 10) }
-
-// freePort returns a port of loopback that nobody listens on.
-func freePort(t testing.TB) int {
-	t.Helper()
-	port, err := anyPort()
-	require.NoError(t, err)
-	return port
-}

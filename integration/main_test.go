@@ -18,6 +18,7 @@ var world struct {
 	python  string // with numpy and safetensors
 	spawner *spawner
 	store   *store // an etcd process; tests use a prefix each
+	ports   *portPool
 }
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,7 @@ func runTests(m *testing.M) (code int, err error) {
 	if world.root, err = os.MkdirTemp("", "p2it"); err != nil {
 		return 1, err
 	}
-	world.spawner = newSpawner()
+	world.spawner, world.ports = newSpawner(), newPortPool()
 	reaper, err := startReaper(world.root)
 	if err != nil {
 		return 1, fmt.Errorf("start the reaper: %w", err)

@@ -13,9 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endBound is how long a daemon may take to end.
-const endBound = 15 * time.Second
-
 func TestMountWithoutURLEmbedsAStoreThatOthersJoin(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -111,7 +111,7 @@ func (p *process) wait(d time.Duration) bool {
 func (p *process) kill() {
 	_ = syscall.Kill(-p.pid(), syscall.SIGCONT)
 	_ = syscall.Kill(-p.pid(), syscall.SIGKILL)
-	p.wait(10 * time.Second)
+	p.wait(time.Minute)
 }
 
 // result is what a command that has ended left.
@@ -159,7 +159,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *running {
 		cmd.Stdout = r.out
 	}
 	cmd.Stderr = r.errOut
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = 30 * time.Second // for what is still in its pipes
 	p, err := spawn(cmd)
 	require.NoError(t, err, "start %q", cmd.Args)
 	r.process = p
@@ -230,7 +230,8 @@ func (r *reaper) finish() error {
 	return r.cmd.Wait()
 }
 
-// eventually polls until ok holds.
+// eventually polls until ok holds. It looks once more when the time is over: a
+// machine that stood still was not looked at meanwhile.
 func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -241,6 +242,9 @@ func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			if ok() {
+				return
+			}
 			require.Failf(t, "not in time", "%s within %v", what, limit)
 		}
 	}

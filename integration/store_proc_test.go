@@ -2,7 +2,7 @@ package integration
 
 import (
 	"fmt"
-	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"syscall"
@@ -20,6 +20,8 @@ func newStore(dir string) *store { return &store{dir: dir} }
 
 func (s *store) url() string { return fmt.Sprintf("etcd://127.0.0.1:%d", s.client) }
 
+// start returns when it answers. It does not wait for the disk: processes are
+// killed here, not machines, and a slow disk looks like an outage.
 func (s *store) start() error {
 	var err error
 	if s.client == 0 {
@@ -39,22 +41,32 @@ func (s *store) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("etcd", "--name", "it", "--data-dir", s.dir,
+	cmd := exec.Command("etcd", "--name", "it", "--data-dir", s.dir, "--unsafe-no-fsync",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "it="+peer)
 	cmd.Stdout, cmd.Stderr = log, log
 	if s.proc, err = spawn(cmd); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.client)); err == nil {
-			return conn.Close()
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if healthy(client) {
+			return nil
 		}
 		if !s.proc.alive() {
 			break
 		}
 	}
-	return fmt.Errorf("etcd does not listen: %s", tail(s.dir+".log", 10))
+	return fmt.Errorf("etcd does not answer: %s", tail(s.dir+".log", 10))
+}
+
+// healthy reports whether an etcd has a leader, and commits what it is told.
+func healthy(url string) bool {
+	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := c.Get(url + "/health")
+	if err != nil {
+		return false
+	}
+	return r.Body.Close() == nil && r.StatusCode == http.StatusOK
 }
 
 func (s *store) stop() {
@@ -63,7 +75,7 @@ func (s *store) stop() {
 	}
 	s.proc.signal(syscall.SIGCONT)
 	s.proc.signal(syscall.SIGTERM)
-	if !s.proc.wait(10 * time.Second) {
+	if !s.proc.wait(30 * time.Second) {
 		s.proc.kill()
 	}
 }
@@ -79,12 +91,3 @@ func (s *store) wipe() error {
 
 func (s *store) freeze() { s.proc.signal(syscall.SIGSTOP) }
 func (s *store) thaw()   { s.proc.signal(syscall.SIGCONT) }
-
-func anyPort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
