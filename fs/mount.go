@@ -32,6 +32,7 @@ type FS struct {
 	life        atomic.Pointer[epoch] // of calls that outlive an unmount
 	complaints  limiter
 	forced      atomic.Bool   // abandonAll was called
+	closing     atomic.Int64  // handles that the kernel has released, and that are not closed yet
 	done        chan struct{} // closed when the mount is gone and all ended
 
 	completions atomic.Uint64

@@ -229,6 +229,8 @@ func (f *FS) giveBack(backing int32, release func()) {
 // Release implements fuse.RawFileSystem. The kernel sends it when the last
 // descriptor and the last mapping are gone and no read is under way.
 func (r *raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	r.fs.closing.Add(1) // first: no file that is being closed is counted nowhere
+	defer r.fs.closing.Add(-1)
 	if h := r.fs.handles.take(in.Fh); h != nil {
 		r.fs.closeHandle(r.fs.life.Load().ctx, h)
 	}

@@ -10,7 +10,7 @@ import (
 
 // Stats is a mount in numbers, since it was mounted unless said otherwise.
 type Stats struct {
-	OpenFiles         int // now
+	OpenFiles         int // now, those that are being closed and published included
 	OpenDirs          int // now
 	Inodes            int // known to the kernel now
 	PassthroughOpens  uint64
@@ -33,7 +33,7 @@ type Stats struct {
 func (f *FS) Stats() Stats {
 	state, reason := f.passthrough.status()
 	return Stats{
-		OpenFiles:         f.handles.len(),
+		OpenFiles:         f.handles.len() + int(f.closing.Load()),
 		OpenDirs:          f.dirs.len(),
 		Inodes:            f.table.inodes(),
 		PassthroughOpens:  f.passthrough.opens.Load(),
