@@ -50,11 +50,8 @@ func certificateOf(t *testing.T, dir string) (cert, key string) {
 // waits until it listens.
 func serverOn(t *testing.T, c *cluster, host, name string, args ...string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	require.NoError(t, err)
-	addr = l.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	require.NoError(t, l.Close())
+	port := itoa(freePort(t))
+	addr = net.JoinHostPort(host, port)
 	dir := c.src(name + port)
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	for i, a := range args {
@@ -77,7 +74,7 @@ func serverOn(t *testing.T, c *cluster, host, name string, args ...string) (addr
 	p, err := spawn(cmd)
 	require.NoError(t, err)
 	t.Cleanup(p.kill)
-	eventually(t, 30*time.Second, name+" listens", func() bool {
+	eventually(t, 2*time.Minute, name+" listens", func() bool {
 		require.True(t, p.alive(), "%s ended: %s", name, tail(dir+".log", 10))
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -87,6 +84,9 @@ func serverOn(t *testing.T, c *cluster, host, name string, args ...string) (addr
 	})
 	return addr
 }
+
+// patience are flags of etcdctl that wait for a busy machine.
+func patience() []string { return []string{"--command-timeout=2m", "--dial-timeout=1m"} }
 
 func redisOn(t *testing.T, c *cluster, host string, more ...string) string {
 	return serverOn(t, c, host, "redis-server", append([]string{"--bind", host, "--dir", "DIR", "--save", "", "--port", "PORT"}, more...)...)
@@ -100,7 +100,7 @@ func mountWith(t *testing.T, c *cluster, name, url string, env []string, flags .
 	n := c.node(name, flags...)
 	cmd := exec.Command(world.binary, append(n.args, "-d")...)
 	cmd.Env = append(n.env(), env...)
-	r := runCmd(t, time.Minute, cmd)
+	r := runCmd(t, 3*time.Minute, cmd)
 	if r.code == 0 {
 		must(t, "sh", "-c", "echo x > "+n.path("f"))
 		n.must("umount", n.mnt)
@@ -133,7 +133,7 @@ func TestStoresByEnvironment(t *testing.T) {
 	et := serverOn(t, c, "127.0.0.1", "etcd", "--data-dir", "DIR", "--listen-client-urls", "HTTPS", "--advertise-client-urls", "HTTPS",
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer,
 		"--cert-file", cert, "--key-file", key)
-	ctl := []string{"--command-timeout=30s", "--endpoints", "https://" + et, "--cacert", cert}
+	ctl := append(patience(), "--endpoints", "https://"+et, "--cacert", cert)
 	must(t, "etcdctl", append(ctl, "user", "add", "root", "--new-user-password", secret)...)
 	must(t, "etcdctl", append(ctl, "user", "grant-role", "root", "root")...)
 	must(t, "etcdctl", append(ctl, "auth", "enable")...)
@@ -159,7 +159,11 @@ func TestStoresByEnvironment(t *testing.T) {
 		{"etcd, no such user", "etcds://" + et + "/c", login("nobody"), nil, et},
 		{"etcd, password without a user", "etcds://" + et + "/c", login(""), nil, "user"},
 	} {
-		r := mountWith(t, c, fmt.Sprintf("n%d", i), v.url, v.env, append(v.flags, "--meta-timeout=3s")...)
+		timeout := "--meta-timeout=3s"
+		if v.err == "" {
+			timeout = "--meta-timeout=60s"
+		}
+		r := mountWith(t, c, fmt.Sprintf("n%d", i), v.url, v.env, append(v.flags, timeout)...)
 		if v.err == "" {
 			require.Zero(t, r.code, "%s: %s", v.name, r)
 			continue
@@ -177,7 +181,7 @@ func TestUnreadableStores(t *testing.T) {
 	c := newCluster(t)
 	newer := "\x08\x63\x10\x63\x18\x63" // format, min_reader and min_writer 99
 	shared := world.store.url()
-	etcd := []string{"--endpoints", shared[len("etcd://"):]}
+	etcd := append(patience(), "--endpoints", shared[len("etcd://"):])
 	must(t, "etcdctl", append(etcd, "put", "newer/store/.", newer)...)
 	must(t, "etcdctl", append(etcd, "put", "noise/store/.", "no record at all")...)
 	r := redisOn(t, c, "127.0.0.1", "--databases", "1")
@@ -191,17 +195,18 @@ func TestUnreadableStores(t *testing.T) {
 	cli(r, "set", "string:{store}", "a string")
 	holed := redisOn(t, c, "127.0.0.1", "--cluster-enabled", "yes")
 	cli(holed, "cluster", "addslotsrange", "0", "5000", "5002", "16383")
-	for i, v := range []struct{ url, err string }{
-		{shared + "/newer", "needs a newer p2pfs"},
-		{shared + "/noise", "unreadable metadata"},
-		{"redis://" + r + "/0/newer", "needs a newer p2pfs"},
-		{"redis://" + r + "/0/noise", "unreadable metadata"},
-		{"redis://" + r + "/0/worse", "unreadable metadata"},
-		{"redis://" + r + "/0/string", "unreadable metadata"},
-		{"redis+cluster://" + holed, "CLUSTERDOWN"},
-		{"redis+cluster://" + r, r},
+	const said, waited = "--meta-timeout=60s", "--meta-timeout=10s" // the store says it, or is asked until then
+	for i, v := range []struct{ url, err, timeout string }{
+		{shared + "/newer", "needs a newer p2pfs", said},
+		{shared + "/noise", "unreadable metadata", said},
+		{"redis://" + r + "/0/newer", "needs a newer p2pfs", said},
+		{"redis://" + r + "/0/noise", "unreadable metadata", said},
+		{"redis://" + r + "/0/worse", "unreadable metadata", said},
+		{"redis://" + r + "/0/string", "unreadable metadata", said},
+		{"redis+cluster://" + holed, "CLUSTERDOWN", waited},
+		{"redis+cluster://" + r, r, waited},
 	} {
-		res := mountWith(t, c, fmt.Sprintf("u%d", i), v.url, nil, "--meta-timeout=2s")
+		res := mountWith(t, c, fmt.Sprintf("u%d", i), v.url, nil, v.timeout)
 		require.Equal(t, 1, res.code, "%s: %s", v.url, res)
 		require.Contains(t, res.err, v.err, v.url)
 		require.Contains(t, res.err, v.url, "the store is named")

@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// benchLimit is how long a run may take on a busy machine.
+const benchLimit = 5 * time.Minute
+
 // benchDir is a directory that a run of bench swarm keeps its files in, and
 // that must be empty afterwards.
 func benchDir(t *testing.T) string {
@@ -22,15 +25,25 @@ func benchDir(t *testing.T) string {
 	return dir
 }
 
+// benchSwarm is a run in a mount namespace that has none of the mounts of other
+// tests: its hosts would hold them, and an umount would not be the end of them.
 func benchSwarm(dir string, args ...string) *exec.Cmd {
-	all := append([]string{"bench", "swarm", "--dir", dir, "--rate", "100mbit"}, args...)
-	return exec.Command(world.binary, all...)
+	all := append([]string{"--mount", "sh", "-c", withoutMounts + `exec "$@"`, "sh", world.root,
+		world.binary, "bench", "swarm", "--dir", dir, "--rate", "100mbit"}, args...)
+	return exec.Command("unshare", all...)
 }
+
+// withoutMounts is a piece of shell that ends, in its mount namespace alone, all
+// mounts below its first argument, and shifts that away.
+const withoutMounts = `
+awk -v r="$1/" 'index($5, r) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while read -r m; do umount -l "$(printf '%b' "$m")"; done
+shift
+`
 
 // requireNothingLeft requires that no file, process or mount of a run is there.
 func requireNothingLeft(t *testing.T, dir string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "no process uses what a run left", func() bool {
+	eventually(t, 2*time.Minute, "no process uses what a run left", func() bool {
 		procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		require.NoError(t, err)
 		for _, p := range procs {
@@ -40,15 +53,17 @@ func requireNothingLeft(t *testing.T, dir string) {
 		}
 		return true
 	})
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	require.NoError(t, err)
-	require.NotContains(t, string(mounts), dir)
+	eventually(t, time.Minute, "nothing is mounted", func() bool {
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		require.NoError(t, err)
+		return !strings.Contains(string(mounts), dir)
+	})
 }
 
 func TestBenchSwarmMeasuresRealNodes(t *testing.T) {
 	t.Parallel()
 	dir := benchDir(t)
-	r := runCmd(t, commandLimit, benchSwarm(dir, "--receivers", "3", "--size", "16MiB", "--by", "cat", "--peers", "--json"))
+	r := runCmd(t, benchLimit, benchSwarm(dir, "--receivers", "3", "--size", "16MiB", "--by", "cat", "--peers", "--json"))
 	require.Contains(t, []int{0, 1}, r.code, "%s", r)
 	var got struct {
 		Receivers    int       `json:"receivers"`
@@ -83,9 +98,12 @@ func TestBenchSwarmMeasuresRealNodes(t *testing.T) {
 	require.InDelta(t, got.CopySeconds*1.25, got.FloorSeconds, 1e-6)
 	require.GreaterOrEqual(t, got.SourceCopies, 1.0)
 	require.LessOrEqual(t, got.MedianOver, got.SlowestOver)
-	require.Greater(t, got.SlowestOver, 0.5)
+	// The floor is as slow as the machine was when it was measured: what cannot
+	// be faster than the links is seconds.
+	const wire = 16 << 20 * 8 / 100e6
+	require.Greater(t, got.SlowestOver*got.FloorSeconds, 0.9*wire)
 	require.Equal(t, "one HTTP source", got.Peers[0].Name)
-	require.Greater(t, got.Peers[0].SlowestOver, 1.5, "three copies over one link")
+	require.Greater(t, got.Peers[0].SlowestOver*got.FloorSeconds, 0.9*3*wire, "three copies over one link")
 	for _, p := range got.Peers[1:] {
 		require.NotEmpty(t, p.Note+p.Name)
 	}
@@ -103,10 +121,10 @@ func TestBenchSwarmCleansUpWhateverItEndsBy(t *testing.T) {
 		return len(mounts) == 1
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		r := launch(t, benchSwarm(dir, "--receivers", "2", "--size", "64MiB"))
-		eventually(t, 60*time.Second, "the nodes run", under)
+		r := launch(t, benchSwarm(dir, "--receivers", "2", "--size", "128MiB")) // which takes long enough to be met
+		eventually(t, benchLimit, "the nodes run", under)
 		r.signal(sig)
-		res := r.finish(t, commandLimit)
+		res := r.finish(t, benchLimit)
 		requireNothingLeft(t, dir)
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -119,7 +137,7 @@ func TestBenchSwarmCleansUpWhateverItEndsBy(t *testing.T) {
 	}
 	// The next run does.
 	r := launch(t, benchSwarm(dir, "--receivers", "1", "--size", "1MiB"))
-	require.Contains(t, []int{0, 1}, r.finish(t, commandLimit).code)
+	require.Contains(t, []int{0, 1}, r.finish(t, benchLimit).code)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)

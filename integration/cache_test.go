@@ -51,7 +51,7 @@ func TestASmallCacheEvictsAndReadsOn(t *testing.T) {
 		name := fmt.Sprintf("f%d", i)
 		sums[name] = registered(t, a, name, file, uint64(i))
 	}
-	held := launch(t, exec.Command("sh", "-c", `exec 3<"$1"; head -c 100 <&3 >/dev/null; read x; sha256sum <"$1"`, "sh", b.path("f0")))
+	held := launch(t, exec.Command("sh", "-c", `exec 3<"$1"; head -c 100 <&3 >/dev/null; exec sleep 600`, "sh", b.path("f0")))
 	for range 2 {
 		for name, sum := range sums {
 			require.Equal(t, sum, digest(t, b.path(name)), name)
@@ -59,8 +59,8 @@ func TestASmallCacheEvictsAndReadsOn(t *testing.T) {
 			require.LessOrEqual(t, used, int64(4*file), "the budget is not kept")
 		}
 	}
-	eventually(t, 20*time.Second, "back within the budget", func() bool { return b.status().Cache.UsedBytes <= 3*file })
-	require.LessOrEqual(t, diskUsage(t, b.cache), int64(5*file))
+	eventually(t, time.Minute, "back within the budget", func() bool { return b.status().Cache.UsedBytes <= 3*file })
+	eventually(t, time.Minute, "and on the disk", func() bool { return diskUsage(t, b.cache) <= 5*file })
 	held.kill()
 
 	whole := registered(t, a, "larger than the cache", 5*file, 77)
@@ -120,7 +120,7 @@ func TestDropGivesTheSpaceBack(t *testing.T) {
 	require.GreaterOrEqual(t, diskUsage(t, b.cache), int64(40*smallChunk))
 	b.must("drop", b.path("f"))
 	require.Zero(t, b.stat("f").LocalBytes)
-	require.Less(t, diskUsage(t, b.cache), int64(10*smallChunk))
+	eventually(t, time.Minute, "the disk has it back", func() bool { return diskUsage(t, b.cache) < 10*smallChunk })
 	r := a.p2pfs("drop", a.path("f"))
 	require.FileExists(t, c.src("f"), r.String())
 	must(t, "cmp", c.src("f"), b.path("f"))
@@ -139,10 +139,10 @@ func TestWhatWasDroppedIsFetchedAgain(t *testing.T) {
 				require.Equal(t, sum, digest(t, b.path("f")))
 				b.must("get", b.path("f"))
 				require.EqualValues(t, size, b.stat("f").LocalBytes, "round %d: it was got and is not here", round)
-				require.EqualValues(t, (round+1)*size, b.received(), "round %d", round)
+				b.fetchedOnce((round+1)*size, "round %d", round)
 				b.must("drop", b.path("f"))
 				require.Zero(t, b.stat("f").LocalBytes)
-				eventually(t, 3*time.Second, "dropped bytes leave the disk", func() bool { return openUnlinked(t, b) < size })
+				eventually(t, time.Minute, "dropped bytes leave the disk", func() bool { return openUnlinked(t, b) < size })
 			}
 		})
 	}
@@ -182,24 +182,20 @@ func killStorm(t *testing.T, rounds int, seed uint64) {
 		sums[i] = registered(t, a, fmt.Sprintf("f%d", i), size, seed+uint64(i))
 	}
 	b := c.start("b")
-	wasted := 0
 	for round := range rounds {
 		file := rng.IntN(len(sums))
 		reader := launch(t, exec.Command("cat", b.path(fmt.Sprintf("f%d", file))))
 		reader.wait(time.Duration(rng.IntN(60)) * time.Millisecond)
 		b.proc.kill()
-		require.True(t, reader.wait(10*time.Second), "round %d: the reader hangs after the daemon is gone", round)
+		require.True(t, reader.wait(time.Minute), "round %d: the reader hangs after the daemon is gone", round)
 		b.start()
 		before := b.received()
 		require.Equal(t, sums[file], digest(t, b.path(fmt.Sprintf("f%d", file))), "round %d", round)
-		if b.received()-before > size {
-			wasted++
-		}
+		b.fetchedAtMost(size, before, "round %d fetched more than the file", round)
 		if rng.IntN(4) == 0 { // begin again from nothing
 			b.must("drop", b.path(fmt.Sprintf("f%d", file)))
 		}
 	}
-	require.Zero(t, wasted, "rounds that fetched more than the file")
 	a.kill()
 	for i, sum := range sums {
 		path := fmt.Sprintf("f%d", i)

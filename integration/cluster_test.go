@@ -323,6 +323,13 @@ func (n *node) waitLocal(path string) {
 	})
 }
 
+// waitReleased waits until nothing is open any more: the kernel tells a moment
+// after a file was closed, or its process was killed.
+func (n *node) waitReleased() {
+	n.t.Helper()
+	eventually(n.t, 2*time.Minute, "nothing is open on "+n.name, func() bool { return n.status().Mount.OpenFiles == 0 })
+}
+
 // waitHolder waits until other nodes hear from n that it holds all of a file: it
 // tells the store behind the back of whoever fetches.
 func (n *node) waitHolder(path, holder string) {
@@ -337,15 +344,21 @@ func (n *node) waitHolder(path, holder string) {
 	})
 }
 
-// fetchedOnce requires that so many bytes came here since it had received some
-// number of them. What a fetch brought that was begun again, since nothing more
-// came for seconds, counts besides: a block each at most.
-func (n *node) fetchedOnce(want, since int64, args ...any) {
+// fetchedOnce requires that the node has received just so many bytes.
+func (n *node) fetchedOnce(want int64, args ...any) {
+	n.t.Helper()
+	n.fetchedAtMost(want, 0, args...)
+	require.GreaterOrEqual(n.t, n.received(), want, args...)
+}
+
+// fetchedAtMost requires that it has received no more since it had received some.
+// What a fetch brought that was begun again, since nothing more came for seconds,
+// counts besides: a block each.
+func (n *node) fetchedAtMost(most, since int64, args ...any) {
 	n.t.Helper()
 	c := n.status().Counters
-	got := c["received_bytes"] - since
-	require.GreaterOrEqual(n.t, got, want, args...)
-	require.LessOrEqual(n.t, got, want+smallBlock*(c["fetch_errors"]+c["blocks_duplicate"]), args...)
+	most += smallBlock * (c["fetch_errors"] + c["blocks_duplicate"])
+	require.LessOrEqual(n.t, c["received_bytes"]-since, most, args...)
 }
 
 // mountType returns the type of the file system mounted at path, "" if none.

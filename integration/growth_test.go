@@ -47,7 +47,7 @@ func metric(t testing.TB, http, name string) float64 {
 
 func scrape(t testing.TB, http string) string {
 	t.Helper()
-	return must(t, world.python, "-c", `import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())`, "http://"+http+"/metrics")
+	return must(t, world.python, "-c", `import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())`, "http://"+http+"/metrics")
 }
 
 func TestNothingGrowsOverAChurn(t *testing.T) {
@@ -83,7 +83,7 @@ func TestNothingGrowsOverAChurn(t *testing.T) {
 	before := b.usage(http)
 	churn(6)
 	var after usage
-	eventually(t, 90*time.Second, fmt.Sprintf("back to about %+v (it is at %+v)", before, &after), func() bool {
+	eventually(t, 3*time.Minute, fmt.Sprintf("back to about %+v (it is at %+v)", before, &after), func() bool {
 		after = b.usage(http)
 		return after.fds <= before.fds+5 && after.sockets <= before.sockets+4 && after.goroutines <= before.goroutines+15
 	})
@@ -101,11 +101,11 @@ func TestMetricsAreServedAndAStrangerSeesNoSecretThere(t *testing.T) {
 	b.waitLocal("f")
 	text := scrape(t, http)
 	require.Contains(t, text, "p2pfs_")
-	require.EqualValues(t, size, b.received())
+	b.fetchedOnce(size)
 	for range 20 { // scraped while read
-		scraper := launch(t, exec.Command(world.python, "-c", `import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10).read()`, "http://"+http+"/metrics"))
+		scraper := launch(t, exec.Command(world.python, "-c", `import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=60).read()`, "http://"+http+"/metrics"))
 		digest(t, b.path("f"))
-		require.Zero(t, scraper.finish(t, 20*time.Second).code)
+		require.Zero(t, scraper.finish(t, commandLimit).code)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestManyMountsAtOnce(t *testing.T) {
 			n.launch()
 		}
 		for _, n := range nodes {
-			n.waitReady(60 * time.Second)
+			n.waitReady(readyBound)
 		}
 		for _, n := range nodes {
 			n.stop()
@@ -151,5 +151,5 @@ func TestALargeDirectoryIsRegisteredAndListed(t *testing.T) {
 	if r.code != 0 {
 		a.must("unregister", a.path("many"))
 	}
-	eventually(t, 20*time.Second, "all gone", func() bool { return run(t, "ls", b.path("many")).code != 0 })
+	eventually(t, time.Minute, "all gone", func() bool { return run(t, "ls", b.path("many")).code != 0 })
 }

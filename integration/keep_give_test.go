@@ -24,6 +24,8 @@ func TestARegisteredCopyIsHandedOver(t *testing.T) {
 
 	b.must("get", b.path("f"))
 	b.must("get", b.path("small"))
+	a.waitHolder("f", "b")
+	a.waitHolder("small", "b")
 	a.must("unregister", "--keep-name", a.path("f"))
 	a.must("unregister", "--keep-name", a.path("small"))
 	require.Equal(t, []string{"b"}, r.keepers("f"))
@@ -44,6 +46,7 @@ func TestARegisteredCopyIsHandedOver(t *testing.T) {
 	require.NotZero(t, refused.code, "the only copy was dropped")
 	require.Contains(t, refused.err, "--force")
 	r.must("get", r.path("f"))
+	b.waitHolder("f", "r")
 	b.must("drop", b.path("f"))
 	require.Equal(t, []string{"r"}, b.keepers("f"))
 	require.Equal(t, sum, digest(t, b.path("f")))

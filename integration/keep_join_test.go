@@ -4,21 +4,25 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // copies holds the fields of stat that tell who holds a file.
 type copies struct {
-	ID        string `json:"id"`
-	State     string `json:"state"`
-	Source    string `json:"source"`
-	Providers []struct {
-		Name     string `json:"name"`
-		Complete bool   `json:"complete"`
-		Keeper   bool   `json:"keeper"`
-		Alive    bool   `json:"alive"`
-	} `json:"providers"`
+	ID        string     `json:"id"`
+	State     string     `json:"state"`
+	Source    string     `json:"source"`
+	Providers []provided `json:"providers"`
+}
+
+// provided is what one node holds of it.
+type provided struct {
+	Name     string `json:"name"`
+	Complete bool   `json:"complete"`
+	Keeper   bool   `json:"keeper"`
+	Alive    bool   `json:"alive"`
 }
 
 func (n *node) copies(path string) copies {
@@ -61,6 +65,20 @@ func (n *node) gc(flags ...string) collected {
 	var c collected
 	n.json(&c, append([]string{"gc"}, flags...)...)
 	return c
+}
+
+// collects runs gc until it has removed and forgotten so many objects, and requires
+// that there are no more: what somebody had open goes a moment after it was closed.
+// The background does not come before it, which leaves everything for a minute.
+func (n *node) collects(want int64) {
+	n.t.Helper()
+	sum := int64(0)
+	eventually(n.t, 50*time.Second, itoa(want)+" objects are collected on "+n.name, func() bool {
+		r := n.gc()
+		sum += r.Removed + r.Forgotten
+		return sum >= want
+	})
+	require.Equal(n.t, want, sum, "collected on %s", n.name)
 }
 
 // K4

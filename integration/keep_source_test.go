@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ func TestASourceThatIsGoneIsReadFromOthers(t *testing.T) {
 	short := registered(t, a, "short", 2*smallChunk, 3)
 	b.must("get", b.path("f"))
 	b.must("get", b.path("short"))
+	a.waitHolder("f", "b")
+	a.waitHolder("short", "b")
 	require.Equal(t, "ok", a.copies("f").Source)
 	require.NoError(t, os.Remove(c.src("f")))
 	require.NoError(t, os.Remove(c.src("alone")))
@@ -31,9 +34,10 @@ func TestASourceThatIsGoneIsReadFromOthers(t *testing.T) {
 	r := run(t, "cat", a.path("alone"))
 	requireEIO(t, r, nil)
 	require.Less(t, time.Since(began), 4*time.Second, "nobody has it, and that was known")
-	for _, p := range a.copies("f").Providers {
-		require.Equal(t, p.Name == "b", p.Complete)
-	}
+	eventually(t, time.Minute, "b alone holds it all", func() bool { // it may not answer at once
+		all := a.copies("f").Providers
+		return len(all) > 0 && !slices.ContainsFunc(all, func(p provided) bool { return p.Complete != (p.Name == "b") })
+	})
 }
 
 func TestGetOfWhatTheCacheCannotHold(t *testing.T) {
@@ -55,7 +59,7 @@ func TestGetOfWhatTheCacheCannotHold(t *testing.T) {
 	out := c.src("out")
 	b.must("get", b.path("big"), "-o", out)
 	require.Equal(t, sum, digest(t, out))
-	eventually(t, 20*time.Second, "room for a file that fits", func() bool { return b.p2pfs("get", b.path("many/1")).code == 0 })
+	eventually(t, 2*time.Minute, "room for a file that fits", func() bool { return b.p2pfs("get", b.path("many/1")).code == 0 })
 }
 
 func TestPeersInAnOutage(t *testing.T) {
@@ -75,7 +79,7 @@ func TestPeersInAnOutage(t *testing.T) {
 		Note string `json:"note"`
 	}
 	var up, down peers
-	eventually(t, 20*time.Second, "both have written that they run", func() bool {
+	eventually(t, 2*time.Minute, "both have written that they run", func() bool {
 		up = peers{}
 		a.json(&up, "peers", "--all")
 		return len(up.Peers) == 2 && up.Peers[0].Seen != "" && up.Peers[1].Seen != ""

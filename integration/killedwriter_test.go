@@ -20,13 +20,14 @@ func TestAKilledWritersFileIsRecovered(t *testing.T) {
 	for _, name := range []string{"f", "d/new"} {
 		cmd := shell(`exec sh -c 'printf half; exec sleep 100' > "$1"`, a.path(name))
 		require.NoError(t, cmd.Start())
-		eventually(t, 30*time.Second, "written", func() bool { // R4
+		eventually(t, time.Minute, "written", func() bool { // R4
 			return string(runCmd(t, commandLimit, exec.Command("cat", a.path(name))).out) == "half"
 		})
 		require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 		_ = cmd.Wait()
 	}
-	eventually(t, 30*time.Second, "both are left", func() bool { return len(a.unpublished()) == 2 })
+	a.waitReleased() // the kernel says so after the writer's end
+	eventually(t, time.Minute, "both are left", func() bool { return len(a.unpublished()) == 2 })
 	for _, f := range a.unpublished() {
 		require.Equal(t, "open", f.State)
 		require.Equal(t, int64(4), f.Size)

@@ -85,7 +85,7 @@ func (m *killMatrix) at(n int) bool {
 	s := m.stopper(victim, n)
 	_, err := io.WriteString(w.in, "go\n")
 	require.NoError(t, err)
-	require.True(t, w.wait(90*time.Second), "the writer hangs")
+	require.True(t, w.wait(3*time.Minute), "the writer hangs")
 	fired := m.finishStopper(s)
 	said := w.said.String()
 	if !fired {
@@ -203,7 +203,7 @@ func (m *killMatrix) finishStopper(s *watching) (fired bool) {
 func (m *killMatrix) verify(name, where, said string, may shownAs) {
 	t := m.t
 	if m.victim == victimWriter { // the last of it is done after its end
-		eventually(t, 30*time.Second, where+": nothing is open", func() bool { return m.a.status().Mount.OpenFiles == 0 })
+		m.a.waitReleased()
 	}
 	var shown string
 	for _, n := range []*node{m.a, m.b} {
@@ -238,7 +238,7 @@ func (m *killMatrix) verify(name, where, said string, may shownAs) {
 func (m *killMatrix) shown(n *node, name, where string) (string, int64) {
 	t := m.t
 	var r result
-	eventually(t, 30*time.Second, where+": "+name+" can be read on "+n.name, func() bool {
+	eventually(t, 2*time.Minute, where+": "+name+" can be read on "+n.name, func() bool {
 		r = runCmd(t, commandLimit, exec.Command("cat", n.path(name)))
 		return r.code == 0 || strings.Contains(r.err, "No such file")
 	})

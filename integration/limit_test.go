@@ -24,7 +24,7 @@ func TestANodeSendsAndReceivesNoFasterThanItMay(t *testing.T) {
 		require.Equal(t, x.want, digest(t, x.n.path(x.file)))
 		took := time.Since(began).Seconds()
 		require.Greater(t, took, 0.8*size/limit, x.file)
-		require.Less(t, took, 10.0*size/limit, x.file)
+		require.Less(t, took, 60.0*size/limit, x.file)
 	}
 	r := runCmd(t, commandLimit, exec.Command(world.binary, "mount", c.url, c.src("mnt"), "--cache-dir", c.src("cache"), "--upload-limit", "1K"))
 	require.Equal(t, 2, r.code)

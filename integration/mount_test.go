@@ -17,17 +17,17 @@ func TestMountWithoutURLEmbedsAStoreThatOthersJoin(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.url = ""
-	a := c.start("a", "--meta-listen", "127.0.0.1:"+itoa(freePort(t)))
+	a := c.start("a", "--meta-timeout=60s", "--meta-listen", "127.0.0.1:"+itoa(freePort(t))) // the store waits for the disk
 	require.Equal(t, "fuse.p2pfs", mountType(a.mnt))
 	st := a.status()
 	require.NotEmpty(t, st.Node.ID)
 	require.Equal(t, "a", st.Node.Name)
 	require.True(t, strings.HasPrefix(st.Meta.URL, "etcd://"), "meta.url is %q", st.Meta.URL)
 	require.NotEmpty(t, st.Meta.State)
-	require.Contains(t, tail(a.logPath(), 50), st.Meta.URL, "the URL for others is not printed")
+	require.Contains(t, string(content(t, a.logPath())), st.Meta.URL, "the URL for others is not printed")
 
 	c.url = st.Meta.URL
-	b := c.start("b")
+	b := c.start("b", "--meta-timeout=60s")
 	sum := registered(t, a, "f", 5*smallChunk+1, 1)
 	require.Equal(t, sum, digest(t, b.path("f")))
 	require.Equal(t, "f\n", must(t, "ls", b.mnt))
@@ -76,13 +76,13 @@ func TestSIGTERMEndsWhileAFileIsOpenAndThePeerHangs(t *testing.T) {
 	registered(t, a, "f", 40*smallChunk, 1)
 	a.proc.signal(syscall.SIGSTOP)
 	reader := launch(t, exec.Command("cat", b.path("f")))
-	eventually(t, 10*time.Second, "the reader is under way", func() bool {
+	eventually(t, time.Minute, "the reader is under way", func() bool {
 		link, _ := os.Readlink(filepath.Join("/proc", itoa(reader.pid()), "fd", "3"))
 		return link == b.path("f")
 	})
 	b.proc.signal(syscall.SIGTERM)
-	require.True(t, b.proc.wait(30*time.Second), "the daemon goes on")
-	require.True(t, reader.wait(10*time.Second), "the reader hangs")
+	require.True(t, b.proc.wait(endBound), "the daemon goes on")
+	require.True(t, reader.wait(time.Minute), "the reader hangs")
 	require.Empty(t, mountType(b.mnt))
 }
 
@@ -92,7 +92,7 @@ func TestUmountOfABusyMountNamesTheHolder(t *testing.T) {
 	n := c.start("a")
 	registered(t, n, "f", 1, 1)
 	holder := launch(t, exec.Command("sh", "-c", `exec sleep 600 <"$1"`, "sh", n.path("f")))
-	eventually(t, 10*time.Second, "held open", func() bool {
+	eventually(t, time.Minute, "held open", func() bool {
 		link, _ := os.Readlink(filepath.Join("/proc", itoa(holder.pid()), "fd", "0"))
 		return link == n.path("f")
 	})
@@ -109,12 +109,12 @@ func TestDaemonFlagReturnsWhenReadyWithATrueExitCode(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	n := c.node("a", "-d")
-	r := runCmd(t, 30*time.Second, n.command(n.args...))
+	r := runCmd(t, commandLimit, n.command(n.args...))
 	require.Zero(t, r.code, r.String())
 	require.Equal(t, "fuse.p2pfs", mountType(n.mnt), "returned before the mount was there")
 	require.Equal(t, "a", n.status().Node.Name)
 
-	again := runCmd(t, 30*time.Second, n.command(n.args...))
+	again := runCmd(t, commandLimit, n.command(n.args...))
 	require.NotZero(t, again.code, "a second daemon on the same mountpoint and cache")
 	require.Contains(t, again.err, n.dir, "the reason does not name the place")
 
@@ -137,7 +137,7 @@ func TestADeadMountIsDetachedAtTheNextStart(t *testing.T) {
 // refused starts a node that must not start, and returns what it said.
 func refused(t *testing.T, n *node) string {
 	t.Helper()
-	r := runCmd(t, 60*time.Second, n.command(n.args...))
+	r := runCmd(t, commandLimit, n.command(n.args...))
 	require.NotZero(t, r.code, "%q started: %s", n.args, r)
 	require.NotContains(t, r.err, "panic")
 	require.NotContains(t, r.err, "goroutine")
@@ -258,7 +258,7 @@ func TestListStatAndPeersShowWhatIsThere(t *testing.T) {
 
 	b.must("get", b.path("d/f"))
 	require.EqualValues(t, smallChunk+1, b.stat("d/f").LocalBytes)
-	eventually(t, 20*time.Second, "b is announced as complete", func() bool {
+	eventually(t, 2*time.Minute, "b is announced as complete", func() bool {
 		for _, p := range a.stat("d/f").Providers {
 			if p.Node == b.status().Node.ID && p.Complete {
 				return true
@@ -277,6 +277,6 @@ func TestListStatAndPeersShowWhatIsThere(t *testing.T) {
 
 	require.NotZero(t, b.p2pfs("stat", b.path("d/no such")).code)
 	a.must("unregister", a.path("d/f"))
-	eventually(t, 5*time.Second, "gone on b", func() bool { return run(t, "stat", b.path("d/f")).code != 0 })
+	eventually(t, time.Minute, "gone on b", func() bool { return run(t, "stat", b.path("d/f")).code != 0 })
 	require.FileExists(t, c.src("d/f"), "unregister touched the source")
 }
