@@ -102,7 +102,7 @@ func (a *agent) ask(q agentRequest) *pending {
 }
 
 // agentLimit bounds every answer: no call on a mount takes longer.
-const agentLimit = 90 * time.Second
+const agentLimit = 3 * time.Minute
 
 func (p *pending) wait() agentAnswer {
 	p.a.t.Helper()

@@ -14,8 +14,9 @@ import (
 	"github.com/p2pfs/p2pfs/integration/oracle"
 )
 
-// quietBound is how long the nodes may take to agree with the model.
-const quietBound = 20 * time.Second
+// quietBound is how long the nodes may take to agree with the model, on a machine
+// that is busy.
+const quietBound = time.Minute
 
 // check compares every node that runs with the model, until they agree.
 func (r *oracleRun) check(s oracle.Step) error {

@@ -64,7 +64,7 @@ func (l *netlab) host(index int) *netHost {
 	own, err := os.Readlink("/proc/thread-self/ns/net") // the main thread may have been left in another by dial
 	require.NoError(l.t, err)
 	h := &netHost{p, index}
-	soon(l.t, 10*time.Second, "a network namespace", func() bool {
+	soon(l.t, time.Minute, "a network namespace", func() bool {
 		link, err := os.Readlink(h.file())
 		return err == nil && link != own
 	})
@@ -132,7 +132,7 @@ func (h *netHost) dial(address string) error {
 		}
 		if err == nil {
 			var conn net.Conn
-			if conn, err = net.DialTimeout("tcp", address, time.Second); err == nil {
+			if conn, err = net.DialTimeout("tcp", address, 5*time.Second); err == nil {
 				err = conn.Close()
 			}
 		}

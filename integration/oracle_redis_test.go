@@ -28,6 +28,16 @@ func (s *netStore) masters() (out []*storeMember) {
 	return out
 }
 
+// threeMasters waits until all masters of a Cluster say that they are.
+func (s *netStore) threeMasters() (all []*storeMember) {
+	s.t.Helper()
+	soon(s.t, storeBound, "three masters answer", func() bool {
+		all = s.masters()
+		return len(all) == 3
+	})
+	return all
+}
+
 // follows reports whether a server is a replica whose master answers it.
 func (s *netStore) follows(m *storeMember) bool {
 	role := s.cli(m, "role")
@@ -39,7 +49,7 @@ func (s *netStore) follows(m *storeMember) bool {
 func (s *netStore) caughtUp(masters ...*storeMember) {
 	s.t.Helper()
 	for _, m := range masters {
-		soon(s.t, 60*time.Second, m.name+" has a replica that has all", func() bool {
+		soon(s.t, storeBound, m.name+" has a replica that has all", func() bool {
 			said := s.say("sh", "-c", fmt.Sprintf("printf 'ping\\nwait 1 1000\\n' | redis-cli -h %s -p %d", storeIP, m.port))
 			return strings.TrimSpace(said) == "PONG\n1"
 		})
@@ -66,10 +76,10 @@ func (s *netStore) startSentinel() {
 	s.t.Helper()
 	master, replica, sentinels := s.servers()
 	s.launch(master, replica)
-	soon(s.t, 60*time.Second, "the replica follows", func() bool { return s.follows(replica) })
+	soon(s.t, storeBound, "the replica follows", func() bool { return s.follows(replica) })
 	s.launch(sentinels...)
 	for _, m := range sentinels {
-		soon(s.t, 60*time.Second, "the Sentinels agree", func() bool {
+		soon(s.t, storeBound, "the Sentinels agree", func() bool {
 			info := s.cli(m, "info", "sentinel")
 			return strings.Contains(info, "status=ok") && strings.Contains(info, "slaves=1,sentinels=3")
 		})
@@ -95,18 +105,18 @@ func (s *netStore) loseMaster() {
 	master, replica, sentinels := s.servers()
 	s.caughtUp(master)
 	master.kill()
-	soon(s.t, 60*time.Second, "a Sentinel fails over", func() bool {
+	soon(s.t, storeBound, "a Sentinel fails over", func() bool {
 		return strings.TrimSpace(s.cli(sentinels[0], "sentinel", "failover", "main")) == "OK" // else one is not over yet
 	})
 	for _, m := range sentinels {
-		soon(s.t, 60*time.Second, "the replica is the master", func() bool {
+		soon(s.t, storeBound, "the replica is the master", func() bool {
 			return strings.Contains(s.cli(m, "sentinel", "get-master-addr-by-name", "main"), itoa(replica.port)) &&
 				strings.HasPrefix(s.cli(replica, "role"), "master")
 		})
 	}
 	s.master = 1 - s.master
 	s.launch(master)
-	soon(s.t, 60*time.Second, "the old master follows", func() bool { return s.follows(master) })
+	soon(s.t, storeBound, "the old master follows", func() bool { return s.follows(master) })
 }
 
 func (s *netStore) startCluster() {
@@ -128,7 +138,7 @@ func (s *netStore) startCluster() {
 // clusterWhole waits until three masters serve, each with its replica.
 func (s *netStore) clusterWhole() {
 	s.t.Helper()
-	soon(s.t, 60*time.Second, "the Cluster is whole", func() bool {
+	soon(s.t, storeBound, "the Cluster is whole", func() bool {
 		replicas := 0
 		for _, m := range s.members {
 			if !strings.Contains(s.cli(m, "cluster", "info"), "cluster_state:ok") {
@@ -155,22 +165,23 @@ func (s *netStore) becomesMaster(m *storeMember) bool {
 // loseOneMaster kills one of the masters, and starts it again when its replica is one.
 func (s *netStore) loseOneMaster() {
 	s.t.Helper()
-	masters := s.masters()
-	require.Len(s.t, masters, 3)
+	masters := s.threeMasters()
 	s.caughtUp(masters...)
 	lost := masters[0]
 	var heir *storeMember
-	for _, m := range s.members {
-		if role := s.cli(m, "role"); strings.HasPrefix(role, "slave") && strings.Contains(role, itoa(lost.port)) {
-			heir = m
+	soon(s.t, storeBound, "its replica answers", func() bool {
+		for _, m := range s.members {
+			if role := s.cli(m, "role"); strings.HasPrefix(role, "slave") && strings.Contains(role, itoa(lost.port)) {
+				heir = m
+			}
 		}
-	}
-	require.NotNil(s.t, heir)
+		return heir != nil
+	})
 	lost.kill()
-	soon(s.t, 60*time.Second, "its replica takes over", func() bool {
+	soon(s.t, storeBound, "its replica takes over", func() bool {
 		return strings.TrimSpace(s.cli(heir, "cluster", "failover", "takeover")) == "OK" && s.becomesMaster(heir)
 	})
-	soon(s.t, 60*time.Second, "three masters serve again", func() bool {
+	soon(s.t, storeBound, "three masters serve again", func() bool {
 		now := s.masters()
 		for _, m := range now {
 			if !strings.Contains(s.cli(m, "cluster", "info"), "cluster_state:ok") {

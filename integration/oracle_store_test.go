@@ -25,6 +25,9 @@ type netStore struct {
 // storeKinds are the stores that the random steps run on.
 var storeKinds = []string{"etcd", "etcd3", "redis", "sentinel", "cluster"}
 
+// storeBound is how long a store may take to be whole, on a machine that is busy.
+const storeBound = 3 * time.Minute
+
 // storeMember is one process of a store.
 type storeMember struct {
 	name string
@@ -93,7 +96,7 @@ func (s *netStore) start() {
 		s.launch(s.members...)
 	}
 	if s.kind == "etcd3" { // a node that starts for the first time needs it at once
-		soon(s.t, 60*time.Second, "etcd has a leader", func() bool { return s.leader() != nil })
+		soon(s.t, storeBound, "etcd has a leader", func() bool { return s.leader() != nil })
 	}
 }
 
@@ -102,7 +105,7 @@ func (s *netStore) stop() {
 	case "sentinel":
 		s.stopSentinel()
 	case "cluster":
-		s.caughtUp(s.masters()...)
+		s.caughtUp(s.threeMasters()...)
 	}
 	s.kill()
 }
@@ -145,7 +148,7 @@ func (s *netStore) launch(members ...*storeMember) {
 		s.spawn(m)
 	}
 	for _, m := range members {
-		soon(s.t, 30*time.Second, s.kind+" listens", func() bool {
+		soon(s.t, storeBound, s.kind+" listens", func() bool {
 			require.True(s.t, m.proc.alive(), "%s ended: %s", m.name, tail(s.log(m), 10))
 			return s.host.dial(m.address()) == nil
 		})
@@ -199,7 +202,7 @@ func (s *netStore) etcdCommand(m *storeMember) *exec.Cmd {
 	}
 	election := 200   // ms
 	if len(all) > 1 { // votes that nobody asked for look like an outage
-		election = 2000
+		election = 5000
 	}
 	client := "http://" + m.address()
 	return s.host.command("etcd", "--name", m.name, "--data-dir", s.memberDir(m), "--unsafe-no-fsync",
@@ -211,7 +214,7 @@ func (s *netStore) etcdCommand(m *storeMember) *exec.Cmd {
 // say runs a command in the store's namespace and returns what it says; empty if
 // it fails.
 func (s *netStore) say(name string, args ...string) string {
-	cmd := s.host.command("timeout", append([]string{"5", name}, args...)...)
+	cmd := s.host.command("timeout", append([]string{"20", name}, args...)...)
 	out, err := cmd.Output()
 	if err != nil {
 		return ""
@@ -223,9 +226,9 @@ func (s *netStore) say(name string, args ...string) string {
 func (s *netStore) loseLeader() {
 	s.t.Helper()
 	var was *storeMember
-	soon(s.t, 60*time.Second, "etcd has a leader", func() bool { was = s.leader(); return was != nil })
+	soon(s.t, storeBound, "etcd has a leader", func() bool { was = s.leader(); return was != nil })
 	was.kill()
-	soon(s.t, 60*time.Second, "etcd has another leader", func() bool { return s.leader() != nil })
+	soon(s.t, storeBound, "etcd has another leader", func() bool { return s.leader() != nil })
 	s.launch(was)
 }
 
@@ -242,7 +245,7 @@ func (s *netStore) leader() *storeMember {
 // number and the leader's.
 func (s *netStore) leads(m *storeMember) bool {
 	var member, leader string
-	for line := range strings.Lines(s.say("etcdctl", "--endpoints", m.address(), "endpoint", "status", "-w", "fields")) {
+	for line := range strings.Lines(s.say("etcdctl", "--endpoints", m.address(), "--command-timeout=15s", "--dial-timeout=10s", "endpoint", "status", "-w", "fields")) {
 		switch key, value, _ := strings.Cut(strings.TrimSpace(line), " : "); key {
 		case `"MemberID"`:
 			member = value
