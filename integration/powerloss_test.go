@@ -70,7 +70,10 @@ func (d *disk) start(n *node) {
 	log, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(t, err)
 	defer log.Close()
-	script := `mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"`
+	// The mounts of other tests are not held in its namespace: an umount is their end.
+	script := `
+awk '$7 == "-" && $8 == "fuse.p2pfs" { print $5 }' /proc/self/mountinfo | while read -r m; do umount -l "$(printf '%b' "$m")"; done
+mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"`
 	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "unchanged", "sh", "-c", script, "sh", boot, world.binary}, n.args...)...)
 	cmd.Env = n.env()
 	cmd.Stdout, cmd.Stderr = log, log
