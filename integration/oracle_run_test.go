@@ -26,7 +26,7 @@ func oracleTimeout(store string) string {
 	if store == "etcd" || store == "redis" {
 		return "5s"
 	}
-	return "15s"
+	return "10s"
 }
 
 // oracleRun is a cluster and the model of what it may show.

@@ -202,7 +202,7 @@ func (s *netStore) etcdCommand(m *storeMember) *exec.Cmd {
 	}
 	election := 200   // ms
 	if len(all) > 1 { // votes that nobody asked for look like an outage
-		election = 5000
+		election = 3000
 	}
 	client := "http://" + m.address()
 	return s.host.command("etcd", "--name", m.name, "--data-dir", s.memberDir(m), "--unsafe-no-fsync",
