@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 const bs = chunk.MinBlockSize
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(runChild(role))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // runChild plays one part in another process.

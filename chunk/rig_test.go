@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/chunk/chunktest"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const block = chunk.MinBlockSize
 

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 )
 
 // The test binary is also the daemon that mounts and the process that reads,
@@ -15,7 +15,7 @@ const roleVariable = "P2PFS_FS_TEST_ROLE"
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "":
-		goleak.VerifyTestMain(m)
+		leaktest.Main(m)
 	case "daemon":
 		exit(runDaemon())
 	case "reader":

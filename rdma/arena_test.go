@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func newArena(t *testing.T, size int64) *Arena {
 	a, err := NewArena(size)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/node"
 	"github.com/p2pfs/p2pfs/node/running"
 )
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		a := &app{args: os.Args[1:], out: os.Stdout, err: os.Stderr, lookup: os.LookupEnv, start: fakeStart(how)}
 		os.Exit(a.run(context.Background()))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // fakeStart starts a node without a mount.

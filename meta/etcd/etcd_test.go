@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/etcd"
 	"github.com/p2pfs/p2pfs/meta/etcd/embedded"
 	"github.com/p2pfs/p2pfs/meta/metatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // opener returns a function that opens empty stores on one server: each has a
 // prefix of its own.

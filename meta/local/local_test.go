@@ -11,15 +11,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/local"
 	"github.com/p2pfs/p2pfs/meta/metatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func open(t *testing.T, dir string) *local.Table {
 	t.Helper()

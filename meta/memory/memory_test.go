@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/memory"
 	"github.com/p2pfs/p2pfs/meta/metatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func open(*testing.T) meta.Slots { return memory.New() }
 

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/metatest"
 	"github.com/p2pfs/p2pfs/meta/redis"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // opener returns a function that opens empty stores on one server: each has a
 // prefix of its own.

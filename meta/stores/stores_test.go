@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta/stores"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestOpen(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/metatest"
 	"github.com/p2pfs/p2pfs/node/journal"
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		childMain(home)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 var (

@@ -3,7 +3,7 @@ package staging
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

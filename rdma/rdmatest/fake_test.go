@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/rdma"
 	"github.com/p2pfs/p2pfs/rdma/rdmatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // fake is the fake transport as the suite sees it.
 type fake struct{ net *rdmatest.Network }

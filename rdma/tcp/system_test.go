@@ -13,15 +13,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/rdma"
 	"github.com/p2pfs/p2pfs/rdma/rdmatest"
 	"github.com/p2pfs/p2pfs/rdma/tcp"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	rdmatest.Run(t, func(testing.TB) rdmatest.System { return system{} })

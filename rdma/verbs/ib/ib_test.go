@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/rdma/verbs/ib"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // two opens rxe0 and rxe1, which a guest has on the two ends of a link.
 func two(t testing.TB) (reader, holder *ib.Device) {

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // transfer sends n bytes from one host to another and returns how long that took.
 func transfer(t *testing.T, from, to *Host, n int) time.Duration {
