@@ -19,7 +19,7 @@ func TestRecheckRepairsAFailOver(t *testing.T) {
 	srv := metatest.StartSentinel(t)
 	var nodes []*member
 	for range 2 {
-		s, err := redis.Open(t.Context(), srv.URL("x"), redis.Options{})
+		s, err := redis.Open(t.Context(), srv.URL("x"), redis.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, Patience: time.Minute})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
@@ -36,7 +36,7 @@ func TestRecheckRepairsAFailOver(t *testing.T) {
 			var err error
 			e, _, err = m.c.Publish(t.Context(), meta.RootDir, metatest.File(name, 1), meta.PublishIf{})
 			return err == nil
-		}, time.Minute, 10*time.Millisecond)
+		}, 2*time.Minute, 10*time.Millisecond)
 		return e
 	}
 	publish(a, "kept")
@@ -52,11 +52,12 @@ func TestRecheckRepairsAFailOver(t *testing.T) {
 	require.NoError(t, err)
 	srv.Master.Kill()
 	srv.Replica.Restart()
+	srv.Promote(t, srv.Replica)
 	newer := publish(b, "replaced")
 	require.NotEqual(t, older.Object.ID, newer.Object.ID)
 	require.Contains(t, strings.Join(treeOf(t, b.c), "\n"), "kept", "its removal is lost")
 
-	require.Eventually(t, func() bool { return a.r.lostChanges(t.Context()) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return a.r.lostChanges(t.Context()) }, 2*time.Minute, 10*time.Millisecond)
 	a.r.restore(t.Context(), "test", 0, true)
 	require.True(t, b.r.needed(t.Context()), "the others take part")
 	b.r.restore(t.Context(), "test", 0, false)

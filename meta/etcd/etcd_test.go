@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func opener(url func(prefix string) string) func(*testing.T) meta.Slots {
 	var n atomic.Int64
 	return func(t *testing.T) meta.Slots {
-		return open(t, url(fmt.Sprintf("test/%d", n.Add(1))), etcd.Options{})
+		return open(t, url(fmt.Sprintf("test/%d", n.Add(1))), patient)
 	}
 }
 

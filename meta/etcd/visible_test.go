@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/p2pfs/p2pfs/meta"
-	"github.com/p2pfs/p2pfs/meta/etcd"
 	"github.com/p2pfs/p2pfs/meta/metatest"
 )
 
@@ -30,5 +29,5 @@ func TestVisible(t *testing.T) {
 		require.Fail(t, "etcd does not count its watches")
 		return 0
 	}
-	metatest.RunVisible(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), etcd.Options{}) }, watches)
+	metatest.RunVisible(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), patient) }, watches)
 }

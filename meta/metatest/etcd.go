@@ -25,8 +25,9 @@ func StartEtcd(t *testing.T) *Etcd {
 	e := &Etcd{server: newServer(t, "etcd", "etcd-server", dir), data: filepath.Join(dir, "data")}
 	e.begin(func() {
 		require.NoError(t, os.RemoveAll(e.data)) // of a try before
-		e.addr = freeAddr(t)
-		client, peer := "http://"+e.addr, "http://"+freeAddr(t)
+		addrs := freeAddrs(t, 2)
+		e.addr = addrs[0]
+		client, peer := "http://"+addrs[0], "http://"+addrs[1]
 		e.args = []string{
 			"--data-dir", e.data, "--name", "test",
 			"--listen-client-urls", client, "--advertise-client-urls", client,

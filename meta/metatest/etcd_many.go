@@ -20,25 +20,22 @@ type EtcdCluster struct{ Members []*Etcd }
 func StartEtcdCluster(t testing.TB) *EtcdCluster {
 	t.Helper()
 	c := &EtcdCluster{}
-	var peers, names []string
-	for i := range 3 {
-		peers = append(peers, "http://"+freeAddr(t))
-		names = append(names, fmt.Sprintf("m%d=%s", i, peers[i]))
-	}
-	for i, peer := range peers {
+	for range 3 {
 		dir := t.TempDir()
 		e := &Etcd{server: newServer(t, "etcd", "etcd-server", dir), data: filepath.Join(dir, "data")}
-		e.addr = freeAddr(t)
-		client := "http://" + e.addr
-		e.args = []string{
-			"--data-dir", e.data, "--name", fmt.Sprint("m", i), "--log-level", "error",
-			"--listen-client-urls", client, "--advertise-client-urls", client,
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(names, ","),
-			"--heartbeat-interval", "50", "--election-timeout", "500",
-		}
 		c.Members = append(c.Members, e)
 	}
-	c.Restart(0, 1, 2)
+	for try := 0; ; try++ { // again: another test may have taken a port meanwhile
+		c.settle(t)
+		if c.start(0, 1, 2) {
+			break
+		}
+		require.Less(t, try, 5, "etcd does not start: %s", c.Members[0].output())
+		for _, e := range c.Members {
+			e.Kill()
+			e.Wipe()
+		}
+	}
 	for _, e := range c.Members {
 		t.Cleanup(e.Kill)
 	}
@@ -46,16 +43,40 @@ func StartEtcdCluster(t testing.TB) *EtcdCluster {
 	return c
 }
 
-// Restart starts killed members, by their numbers, all at once: none of them
-// answers before most are there.
-func (c *EtcdCluster) Restart(members ...int) {
+// settle gives the members their addresses.
+func (c *EtcdCluster) settle(t testing.TB) {
+	addrs := freeAddrs(t, 2*len(c.Members))
+	var names []string
+	for i := range c.Members {
+		names = append(names, fmt.Sprintf("m%d=http://%s", i, addrs[2*i+1]))
+	}
+	for i, e := range c.Members {
+		e.addr = addrs[2*i]
+		client, peer := "http://"+addrs[2*i], "http://"+addrs[2*i+1]
+		e.args = []string{
+			"--data-dir", e.data, "--name", fmt.Sprint("m", i), "--log-level", "error",
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(names, ","),
+		}
+	}
+}
+
+// start starts members all at once: none of them answers before most are there.
+func (c *EtcdCluster) start(members ...int) bool {
 	started := make(chan bool, len(members))
 	for _, i := range members {
 		go func() { started <- c.Members[i].start() }()
 	}
+	all := true
 	for range members {
-		require.True(c.Members[0].t, <-started, "etcd does not start: %s", c.Members[0].output())
+		all = <-started && all
 	}
+	return all
+}
+
+// Restart starts killed members, by their numbers.
+func (c *EtcdCluster) Restart(members ...int) {
+	require.True(c.Members[0].t, c.start(members...), "etcd does not start: %s", c.Members[0].output())
 }
 
 // Leader waits until there is a leader, and returns it.
@@ -75,7 +96,7 @@ func (c *EtcdCluster) Leader(t testing.TB) *Etcd {
 
 // leads reports whether a member answers, and says that it is the leader.
 func (e *Etcd) leads() bool {
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := client.Post("http://"+e.addr+"/v3/maintenance/status", "application/json", bytes.NewReader([]byte("{}")))
 	if err != nil {
 		return false

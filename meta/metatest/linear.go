@@ -82,8 +82,10 @@ const (
 	// linLate tells an operation that has noticed a fault.
 	linLate = 90 * time.Millisecond
 	// linCheck bounds the search for an order. Of 100 searches 99 take less than
-	// a second.
-	linCheck = 5 * time.Second
+	// a second on a machine without other work.
+	linCheck = 20 * time.Second
+	// linSearches is how many histories there may be for each that is wanted.
+	linSearches = 5
 )
 
 // Linearizable makes random histories of changes of names by several clients,
@@ -109,7 +111,7 @@ func Linearizable(t *testing.T, times int, open func(t *testing.T, prefix string
 					decided++
 				} else {
 					// Another one instead: what took too long says nothing.
-					require.Less(t, i, 2*wanted, "the search for an order takes too long again and again")
+					require.Less(t, i, linSearches*wanted, "the search for an order takes too long again and again")
 				}
 			}
 			if !f.Unseen {
@@ -139,7 +141,10 @@ type history struct {
 	done  atomic.Int64  // operations
 	begun chan struct{} // closed when the fault has begun
 	calm  chan struct{} // closed when it is over
-	gate  sync.RWMutex  // held by operations, and by a fault that waits for their end
+	// resting is how many clients wait for that.
+	resting atomic.Int64
+	calls   [linClients]atomic.Int64 // when the operation under way began; 0: none is
+	gate    sync.RWMutex             // held by operations, and by a fault that waits for their end
 
 	mu      sync.Mutex
 	ops     []porcupine.Operation
@@ -158,8 +163,23 @@ func newHistory(t *testing.T, seed uint64, open func(client int) meta.Slots) *hi
 			return err == nil
 		}, soon, 10*time.Millisecond)
 	}
-	h.world = newLinWorld(mkdir(t, h.cats[0], meta.RootDir, "A").Inode, mkdir(t, h.cats[0], meta.RootDir, "B").Inode)
+	h.world = newLinWorld(sureDir(t, h.cats[0], "A"), sureDir(t, h.cats[0], "B"))
 	return h
+}
+
+// sureDir makes a directory in a store that may not answer yet, or have answered
+// nobody.
+func sureDir(t *testing.T, c *meta.Catalog, name string) (id meta.InodeID) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		e, err := c.Mkdir(t.Context(), meta.RootDir, name, meta.Attrs{Mode: 0o755})
+		if errors.Is(err, meta.ErrExist) {
+			e, err = c.Lookup(t.Context(), meta.RootDir, name)
+		}
+		id = e.Inode
+		return err == nil
+	}, soon, 10*time.Millisecond)
+	return id
 }
 
 // run lets the clients go, and the fault come when some have begun, or wait: who
@@ -177,15 +197,39 @@ func (h *history) run(f Fault) {
 		h.gate.Lock()
 	}
 	f.Begin()
+	before := h.noticedSoFar()
 	if f.Calm {
 		h.gate.Unlock()
 	}
 	close(h.begun)
 	time.Sleep(f.For)
+	h.awaitNotice(f, before)
 	f.End()
 	close(h.calm)
 	wg.Wait()
 	h.finalLook()
+}
+
+// awaitNotice lets a fault last until somebody has noticed it or is about to, or
+// all clients wait for its end: the test may have stood still for as long as it
+// was to last. before is how often something was noticed before it began.
+func (h *history) awaitNotice(f Fault, before int) {
+	for end := time.Now().Add(soon); !f.Unseen && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if h.noticedSoFar() > before || h.resting.Load() == linClients || h.t.Failed() {
+			return
+		}
+		for i := range h.calls {
+			if call := h.calls[i].Load(); call > 0 && int64(time.Since(h.began))-call > int64(linLate) {
+				return
+			}
+		}
+	}
+}
+
+func (h *history) noticedSoFar() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.noticed
 }
 
 // client makes operations. After one without an answer it waits for the fault
@@ -198,14 +242,18 @@ func (h *history) client(i int) {
 			<-h.begun
 		}
 		if step == linSteps*3/4 || lost {
+			h.resting.Add(1)
 			<-h.calm
+			h.resting.Add(-1)
 			h.awaitStore(i)
 			lost = false
 		}
 		h.gate.RLock()
 		ctx, cancel := context.WithTimeout(h.t.Context(), linPatience)
 		call := h.world.next(ctx, h.cats[i], rnd)
+		h.calls[i].Store(int64(time.Since(h.began)))
 		lost = h.record(ctx, i, call) || lost
+		h.calls[i].Store(0)
 		h.gate.RUnlock()
 		cancel()
 		h.done.Add(1)
@@ -218,7 +266,7 @@ func (h *history) awaitStore(client int) {
 		ctx, cancel := context.WithTimeout(h.t.Context(), linPatience)
 		_, err := h.cats[client].DirVersion(ctx, meta.RootDir)
 		cancel()
-		if err == nil || time.Since(h.began) > 2*soon || h.t.Context().Err() != nil {
+		if err == nil || time.Since(h.began) > soon || h.t.Context().Err() != nil {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

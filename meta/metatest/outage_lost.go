@@ -36,9 +36,9 @@ func lostView(t *testing.T, open func() meta.Slots) (*meta.Catalog, *meta.View) 
 	other := meta.NewCatalog(open(), meta.Options{})
 	Join(t, other)
 	for i := range 10 {
-		link(t, other, meta.RootDir, File(strings.Repeat("n", i+1), 1))
+		put(t, other, strings.Repeat("n", i+1))
 	}
-	v, err := meta.NewView(meta.ViewConfig{Catalog: meta.NewCatalog(open(), meta.Options{})})
+	v, err := meta.NewView(meta.ViewConfig{Catalog: meta.NewCatalog(open(), meta.Options{}), Timeout: soon / 2})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = v.Close() })
 	entries, err := v.List(t.Context(), meta.RootDir)
@@ -56,12 +56,12 @@ func runWiped(t *testing.T, srv Server, open func() meta.Slots) {
 		_, err := other.Join(t.Context(), meta.JoinOptions{Create: true})
 		return err == nil
 	}, soon, 10*time.Millisecond)
-	fresh := link(t, other, meta.RootDir, File("fresh", 1))
+	fresh := put(t, other, "fresh")
 	require.Eventually(t, func() bool {
 		entries, err := v.List(t.Context(), meta.RootDir)
 		return err == nil && slices.Equal(entries, []meta.Entry{fresh})
 	}, soon, 10*time.Millisecond)
-	link(t, other, meta.RootDir, File("later", 1))
+	put(t, other, "later")
 	require.Eventually(t, func() bool {
 		_, err := v.Lookup(t.Context(), meta.RootDir, "later")
 		return err == nil
@@ -73,12 +73,7 @@ func runRestored(t *testing.T, srv Server, open func() meta.Slots) {
 	srv.Kill()
 	srv.Save()
 	srv.Restart()
-	var later meta.Entry
-	require.Eventually(t, func() bool {
-		e, _, err := other.Publish(t.Context(), meta.RootDir, File("later", 1), meta.PublishIf{})
-		later = e
-		return err == nil
-	}, soon, 10*time.Millisecond)
+	later := put(t, other, "later")
 	require.Eventually(t, func() bool {
 		_, err := v.Lookup(t.Context(), meta.RootDir, "later")
 		return err == nil
@@ -95,11 +90,22 @@ func runRestored(t *testing.T, srv Server, open func() meta.Slots) {
 		entries, err := v.List(t.Context(), meta.RootDir)
 		return err == nil && len(entries) == 10
 	}, soon, 10*time.Millisecond)
-	again := link(t, other, meta.RootDir, File("later", 1))
+	again := put(t, other, "later")
 	require.Eventually(t, func() bool {
 		e, err := v.Lookup(t.Context(), meta.RootDir, "later")
 		return err == nil && e.Inode == again.Inode
 	}, soon, 10*time.Millisecond)
+}
+
+// put makes a file in the root directory of a store that may not answer yet.
+func put(t *testing.T, c *meta.Catalog, name string) (e meta.Entry) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		e, _, err = c.Publish(t.Context(), meta.RootDir, File(name, 1), meta.PublishIf{})
+		return err == nil
+	}, soon, 10*time.Millisecond)
+	return e
 }
 
 // copyDir replaces a directory by another one.

@@ -130,7 +130,7 @@ func (p *Proxy) serve() {
 			_ = c.in.Close()
 			continue
 		}
-		out, err := net.DialTimeout("tcp", p.target, time.Second)
+		out, err := net.DialTimeout("tcp", p.target, soon)
 		if err != nil { // nobody listens there
 			_ = c.in.SetLinger(0)
 			_ = c.in.Close()
@@ -138,9 +138,12 @@ func (p *Proxy) serve() {
 		}
 		c.out = out.(*net.TCPConn)
 		p.mu.Lock()
-		if p.closed {
+		switch {
+		case p.closed:
 			c.close()
-		} else {
+		case p.link == LinkReset: // since it was accepted
+			c.reset()
+		default:
 			p.pairs[c] = struct{}{}
 		}
 		p.mu.Unlock()

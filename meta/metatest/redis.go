@@ -25,12 +25,14 @@ var _ Server = (*Redis)(nil)
 func StartRedis(t testing.TB, settings ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
-	return startRedis(t, "redis-server", dir, func(port string) []string {
-		return append([]string{
-			"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--loglevel", "warning", "--save", "",
-			"--appendonly", "yes", "--appendfsync", "no", "--repl-diskless-sync-delay", "0",
-		}, settings...)
-	})
+	return startRedis(t, "redis-server", dir, func(port string) []string { return append(serverArgs(port, dir), settings...) })
+}
+
+func serverArgs(port, dir string) []string {
+	return []string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--loglevel", "warning", "--save", "",
+		"--appendonly", "yes", "--appendfsync", "no", "--repl-diskless-sync-delay", "0",
+	}
 }
 
 // startRedis starts a server on a free port, with what args says. Its package
@@ -39,7 +41,7 @@ func startRedis(t testing.TB, name, dir string, args func(port string) []string)
 	t.Helper()
 	r := &Redis{server: newServer(t, name, name, dir), dir: dir}
 	r.begin(func() {
-		r.addr = freeAddr(t)
+		r.addr = FreeAddr(t)
 		_, port, err := net.SplitHostPort(r.addr)
 		require.NoError(t, err)
 		r.args = args(port)

@@ -17,7 +17,7 @@ import (
 // Run sends a command to the server by redis-cli, and returns what it says.
 func (r *Redis) Run(args ...string) string {
 	_, port, _ := net.SplitHostPort(r.addr)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // it may be stopped
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // it may be stopped
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "redis-cli", append([]string{"-p", port}, args...)...).CombinedOutput()
 	if err != nil {
@@ -25,6 +25,15 @@ func (r *Redis) Run(args ...string) string {
 	}
 	return string(out)
 }
+
+// Milliseconds after which a server that is silent counts as down. A server that
+// stands still, on a machine that has much else to do, is no reason to fail over
+// that a test has asked for, and a fail-over loses changes. A Cluster whose servers
+// are to learn of each other needs more haste.
+const (
+	patient = "600000"
+	hasty   = "2000"
+)
 
 // RedisCluster is a Cluster of three masters with a replica each.
 type RedisCluster struct{ Servers []*Redis }
@@ -35,13 +44,17 @@ func StartRedisCluster(t *testing.T) *RedisCluster {
 	c := &RedisCluster{}
 	var addrs []string
 	for range 6 {
-		_, bus, err := net.SplitHostPort(freeAddr(t))
-		require.NoError(t, err)
-		r := StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "2000",
-			"--cluster-replica-validity-factor", "0")
+		dir := t.TempDir()
+		r := startRedis(t, "redis-server", dir, func(port string) []string {
+			_, bus, err := net.SplitHostPort(FreeAddr(t))
+			require.NoError(t, err)
+			return append(serverArgs(port, dir), "--cluster-enabled", "yes", "--cluster-port", bus,
+				"--cluster-node-timeout", patient, "--cluster-replica-validity-factor", "0")
+		})
 		c.Servers = append(c.Servers, r)
 		addrs = append(addrs, r.addr)
 	}
+	c.wait(t, hasty)
 	args := append(append([]string{"--cluster", "create"}, addrs...), "--cluster-replicas", "1", "--cluster-yes")
 	out, err := exec.Command("redis-cli", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -52,7 +65,8 @@ func StartRedisCluster(t *testing.T) *RedisCluster {
 			}
 		}
 		return strings.Count(c.Servers[0].Run("cluster", "nodes"), " connected") == 6 && len(c.replicas()) == 3
-	}, 60*time.Second, 100*time.Millisecond)
+	}, soon, 100*time.Millisecond)
+	c.wait(t, patient)
 	return c
 }
 
@@ -78,13 +92,16 @@ func (c *RedisCluster) Master(t *testing.T, key string) *Redis {
 	var found *Redis
 	require.Eventually(t, func() bool {
 		for _, r := range c.Servers {
-			if strings.HasPrefix(r.Run("role"), "master") && !strings.Contains(r.Run("exists", key), "MOVED") {
+			if !r.IsMaster() {
+				continue
+			}
+			if there := strings.TrimSpace(r.Run("exists", key)); there == "0" || there == "1" {
 				found = r
 				return true
 			}
 		}
 		return false
-	}, 30*time.Second, 50*time.Millisecond)
+	}, soon, 50*time.Millisecond)
 	return found
 }
 
@@ -111,8 +128,8 @@ func StartSentinel(t *testing.T) *RedisSentinel {
 				return false
 			}
 		}
-		return strings.Contains(s.Replica.Run("role"), "connected")
-	}, 60*time.Second, 100*time.Millisecond)
+		return s.Replica.Follows()
+	}, soon, 100*time.Millisecond)
 	return s
 }
 
@@ -125,14 +142,13 @@ func (s *RedisSentinel) URL(prefix string) string {
 	return fmt.Sprintf("redis+sentinel://%s/main/0/%s", strings.Join(addrs, ","), prefix)
 }
 
-// startSentinel starts one Sentinel of the master at a port. It fails a master
-// over that was silent for a second.
+// startSentinel starts one Sentinel of the master at a port.
 func startSentinel(t *testing.T, master string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "sentinel.conf") // it writes what it learns there
 	require.NoError(t, os.WriteFile(conf, []byte(strings.Join([]string{
-		"sentinel monitor main 127.0.0.1 " + master + " 2", "sentinel down-after-milliseconds main 1000",
+		"sentinel monitor main 127.0.0.1 " + master + " 2", "sentinel down-after-milliseconds main " + patient,
 		"sentinel failover-timeout main 3000", "dir " + dir, "bind 127.0.0.1", "",
 	}, "\n")), 0o600))
 	return startRedis(t, "redis-sentinel", dir, func(port string) []string { return []string{conf, "--port", port} })

@@ -56,11 +56,37 @@ func (s *RedisSentinel) CaughtUp(t testing.TB) {
 	require.Eventually(t, func() bool { return s.Now(t).waited() }, soon, 20*time.Millisecond)
 }
 
-// FailedOver waits until the one server that is left is the master, and all
+// Promote lets the Sentinels fail over to a server, as they do when they find that
+// the master does not answer; for that they have too much patience here.
+func (s *RedisSentinel) Promote(t testing.TB, r *Redis) {
+	t.Helper()
+	var asked time.Time // and OK: one failover at a time
+	n := 0
+	require.Eventually(t, func() bool {
+		if r.IsMaster() {
+			return true
+		}
+		if time.Since(asked) > 15*time.Second {
+			one := s.Sentinels[n%len(s.Sentinels)]
+			n++
+			if strings.TrimSpace(one.Run("sentinel", "failover", "main")) == "OK" {
+				asked = time.Now()
+			}
+		}
+		return false
+	}, soon, 50*time.Millisecond)
+}
+
+// FailedOver makes the one server that is left the master, waits until all
 // Sentinels say so, and starts the other one again as its replica. If it came
 // back before, it would be a master for whoever asks a Sentinel that lags.
 func (s *RedisSentinel) FailedOver(t testing.TB) {
 	t.Helper()
+	for _, r := range []*Redis{s.Master, s.Replica} {
+		if !r.dead() {
+			s.Promote(t, r)
+		}
+	}
 	host, port, err := net.SplitHostPort(s.Now(t).addr)
 	require.NoError(t, err)
 	for _, r := range s.Sentinels {
@@ -102,6 +128,39 @@ func (c *RedisCluster) CaughtUp(t testing.TB) {
 		}
 		return masters == 3
 	}, soon, 50*time.Millisecond)
+}
+
+// Promote lets the replica of a killed master take its place, as replicas do when
+// they find that their master does not answer; for that they have too much
+// patience here.
+func (c *RedisCluster) Promote(t testing.TB, master *Redis) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(master.addr)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		for _, r := range c.Servers {
+			if r.dead() {
+				continue
+			}
+			if role := strings.Fields(r.Run("role")); len(role) > 2 && role[0] == "slave" && role[2] == port {
+				r.Run("cluster", "failover", "takeover")
+				return r.IsMaster()
+			}
+		}
+		return false
+	}, soon, 50*time.Millisecond)
+}
+
+// wait sets how long a server may be silent.
+func (c *RedisCluster) wait(t testing.TB, ms string) {
+	t.Helper()
+	for _, r := range c.Servers {
+		if !r.dead() {
+			require.Eventually(t, func() bool {
+				return strings.TrimSpace(r.Run("config", "set", "cluster-node-timeout", ms)) == "OK"
+			}, soon, 20*time.Millisecond)
+		}
+	}
 }
 
 // FailedOver waits until three masters are there again.

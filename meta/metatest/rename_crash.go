@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,7 +74,7 @@ func testRenameCrash(t *testing.T, s meta.Slots) {
 				case tc.over:
 					dst = link(t, c, to.Dir, File(to.Name, 1))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
 				defer cancel()
 				_, err := meta.NewCatalog(mortal, meta.Options{}).Rename(ctx, from, to, meta.RenameOptions{})
 				require.NoError(t, mortal.Expire(ctx))

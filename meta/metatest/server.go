@@ -2,10 +2,14 @@ package metatest
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,7 +40,7 @@ func newServer(t testing.TB, name, pkg, dir string) *server {
 }
 
 // begin starts the server on what next sets it to; again, a few times, if it
-// does not come up: another program may have taken a port meanwhile.
+// does not come up: another test may have taken a port meanwhile.
 func (s *server) begin(next func()) {
 	s.t.Helper()
 	for try := 0; ; try++ {
@@ -49,11 +53,24 @@ func (s *server) begin(next func()) {
 	s.t.Cleanup(s.Kill)
 }
 
-func freeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+// FreeAddr returns a host:port on loopback that nobody listens on. It is none of
+// those that the kernel gives to whoever asks for any port, so that it is still
+// free when a server starts there, and when a killed one starts there again.
+func FreeAddr(t testing.TB) string { return freeAddrs(t, 1)[0] }
+
+// freeAddrs returns so many different ones.
+func freeAddrs(t testing.TB, n int) []string {
+	t.Helper()
+	var addrs []string
+	for try := 0; len(addrs) < n; try++ {
+		require.Less(t, try, 1000, "there is no free port")
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			defer l.Close() // not before the last one is found
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
 }
 
 func (s *server) output() string {
@@ -77,12 +94,14 @@ func (s *server) start() bool {
 		close(gone)
 	}(s.cmd, s.gone)
 	// The test's own context has ended where cleaning up starts a server again.
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	for {
 		if conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.addr); err == nil {
 			_ = conn.Close()
-			return true
+			if s.listens() {
+				return true
+			}
 		}
 		select {
 		case <-s.gone:
@@ -93,6 +112,31 @@ func (s *server) start() bool {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// listens reports whether it is the server that listens on its port, and not
+// somebody else who has it.
+func (s *server) listens() bool {
+	_, port, err := net.SplitHostPort(s.addr)
+	require.NoError(s.t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(s.t, err)
+	own := map[string]bool{}
+	dir := fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		if to, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil {
+			own[to] = true
+		}
+	}
+	table, _ := os.ReadFile("/proc/net/tcp")
+	for line := range strings.Lines(string(table)) { // sl local remote state tx:rx tr:when retrnsmt uid timeout inode
+		f := strings.Fields(line)
+		if len(f) > 9 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && own["socket:["+f[9]+"]"] {
+			return true
+		}
+	}
+	return false
 }
 
 // Kill ends the server at once, as SIGKILL does. Its data stays.

@@ -12,11 +12,12 @@ import (
 )
 
 // Bounds of RunVisible: what a machine without other work takes is some
-// milliseconds.
+// milliseconds. On one that takes longer for everything, for the publish too, the
+// median may be so many publishes long.
 const (
-	visibleRounds = 100
-	visibleMedian = 200 * time.Millisecond
-	visibleMost   = 5 * time.Second
+	visibleRounds    = 100
+	visibleMedian    = 200 * time.Millisecond
+	visiblePublishes = 5
 )
 
 // RunVisible checks that a publish is seen on another node within a fifth of a
@@ -34,7 +35,7 @@ func RunVisible(t *testing.T, open func(t *testing.T) meta.Slots, watches func()
 	view := func(on func(meta.Change)) *meta.View {
 		v, err := meta.NewView(meta.ViewConfig{
 			Catalog:     meta.NewCatalog(open(t), meta.Options{}),
-			Consistency: meta.ConsistencyWatch, MaxDirs: 2, OnChange: on,
+			Consistency: meta.ConsistencyWatch, MaxDirs: 2, OnChange: on, Timeout: soon,
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = v.Close() })
@@ -45,7 +46,7 @@ func RunVisible(t *testing.T, open func(t *testing.T) meta.Slots, watches func()
 		view(nil)
 	}
 	require.Zero(t, watches(), "idle nodes watch nothing")
-	count := func(n int) {
+	count := func(n int) { // a watch comes and goes a moment after it is wanted
 		t.Helper()
 		require.Eventually(t, func() bool { return watches() == n }, soon, 10*time.Millisecond, "%d watches wanted", n)
 	}
@@ -61,26 +62,40 @@ func RunVisible(t *testing.T, open func(t *testing.T) meta.Slots, watches func()
 	count(2) // as many as are cached
 	list(0)
 
-	var took []time.Duration
+	var took, publishes []time.Duration
 	for i := range visibleRounds {
 		name := fmt.Sprint("f", i)
+		start := time.Now()
 		e, _, err := writer.Publish(t.Context(), dirs[0], File(name, 1), meta.PublishIf{})
 		require.NoError(t, err)
-		start := time.Now()
-		for c := range told {
-			if c.Name == name {
-				break
-			}
-			require.Less(t, time.Since(start), visibleMost)
-		}
+		publishes = append(publishes, time.Since(start))
+		start = time.Now()
+		awaitTold(t, told, name)
 		took = append(took, time.Since(start))
 		got, err := reader.Lookup(t.Context(), dirs[0], name)
 		require.NoError(t, err)
 		require.Equal(t, e.Inode, got.Inode)
 	}
 	slices.Sort(took)
-	t.Logf("seen elsewhere after the publish had returned: median %v, p99 %v", took[len(took)/2], took[len(took)*99/100])
-	require.Less(t, took[len(took)/2], visibleMedian)
-	require.Less(t, took[len(took)-1], visibleMost)
-	require.Equal(t, 2, watches())
+	slices.Sort(publishes)
+	median, publish := took[len(took)/2], publishes[len(publishes)/2]
+	t.Logf("seen elsewhere after the publish had returned: median %v, p99 %v; the publish: median %v", median, took[len(took)*99/100], publish)
+	require.Less(t, median, max(visibleMedian, visiblePublishes*publish))
+	count(2)
+}
+
+// awaitTold waits until a change of a name is told.
+func awaitTold(t *testing.T, told <-chan meta.Change, name string) {
+	t.Helper()
+	late := time.After(soon)
+	for {
+		select {
+		case c := <-told:
+			if c.Name == name {
+				return
+			}
+		case <-late:
+			t.Fatalf("nobody is told of %s", name)
+		}
+	}
 }

@@ -20,28 +20,24 @@ func TestSentinelFailOver(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartSentinel(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	v, err := s.Apply(t.Context(), slot, nil, set("1"))
-	require.NoError(t, err)
-	w := watch(t, s, v)
-	v, err = s.Apply(t.Context(), slot, nil, set("2"))
-	require.NoError(t, err)
+	w := watch(t, s, writable(t, s, "1"))
+	v := writable(t, s, "2")
 	w.next("2")
-	follows(t, srv.Replica)
+	srv.CaughtUp(t)
 
 	srv.Master.Kill()
+	srv.Promote(t, srv.Replica)
 	at := writable(t, s, "3")
 	require.Greater(t, at, v)
 	w.next("3")
 	readable(t, s, "3")
 
 	srv.Master.Restart() // the Sentinels make it a replica
-	require.Eventually(t, func() bool {
-		return strings.HasPrefix(srv.Master.Run("role"), "slave") && strings.Contains(srv.Master.Run("role"), "connected")
-	}, soon, 10*tick)
+	require.Eventually(t, srv.Master.Follows, soon, 10*tick)
 	readable(t, s, "3")
-	follows(t, srv.Master)
+	srv.CaughtUp(t)
 	srv.Replica.Pause()
-	require.Eventually(t, func() bool { return strings.HasPrefix(srv.Master.Run("role"), "master") }, soon, 10*tick)
+	srv.Promote(t, srv.Master)
 	writable(t, s, "4")
 	w.next("4")
 	srv.Replica.Resume()
@@ -52,12 +48,6 @@ func TestSentinelFailOver(t *testing.T) {
 	w.end(nil)
 }
 
-// follows waits until a replica has the key of slot.
-func follows(t *testing.T, r *metatest.Redis) {
-	t.Helper()
-	require.Eventually(t, func() bool { return strings.TrimSpace(r.Run("hexists", "x:{d/1}", "a")) == "1" }, soon, tick)
-}
-
 // TestSentinelLosesChanges: what a replica had not got is gone when it takes
 // over. A watch that was told of it says so, and its version is not given out
 // again.
@@ -65,20 +55,23 @@ func TestSentinelLosesChanges(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartSentinel(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	v1, err := s.Apply(t.Context(), slot, nil, set("1"))
-	require.NoError(t, err)
-	follows(t, srv.Replica)
+	v1 := writable(t, s, "1")
+	srv.CaughtUp(t)
 	w := watch(t, s, v1)
 	srv.Replica.Kill()
-	lost, err := s.Apply(t.Context(), slot, nil, set("lost"))
-	require.NoError(t, err)
+	lost := writable(t, s, "lost")
 	w.next("lost")
 	srv.Master.Kill()
 	srv.Replica.Restart()
+	srv.Promote(t, srv.Replica)
 	readable(t, s, "1")
 	w.end(meta.ErrGap)
-	at, err := s.Version(t.Context(), slot)
-	require.NoError(t, err)
+	var at uint64
+	require.Eventually(t, func() bool {
+		var err error
+		at, err = s.Version(t.Context(), slot)
+		return err == nil
+	}, soon, tick)
 	require.Equal(t, v1, at)
 	require.Greater(t, writable(t, s, "2"), lost)
 	watch(t, s, lost).end(meta.ErrGap)
@@ -90,18 +83,16 @@ func TestClusterFailOver(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	v, err := s.Apply(t.Context(), slot, nil, set("1"))
-	require.NoError(t, err)
-	w := watch(t, s, v)
-	_, err = s.Apply(t.Context(), slot, nil, set("2"))
-	require.NoError(t, err)
+	w := watch(t, s, writable(t, s, "1"))
+	writable(t, s, "2")
 	w.next("2")
-	require.NoError(t, s.Do(t.Context(), "WAIT", 1, 1000))
+	srv.CaughtUp(t)
 
 	master := srv.Master(t, "x:{d/1}")
 	master.Kill()
-	_, err = s.Get(t.Context(), key)
+	_, err := s.Get(t.Context(), key)
 	require.ErrorIs(t, err, meta.ErrUnavailable)
+	srv.Promote(t, master)
 	writable(t, s, "3")
 	w.next("3")
 	readable(t, s, "3")
@@ -117,15 +108,16 @@ func TestClusterHandOver(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	v, err := s.Apply(t.Context(), slot, nil, set("1"))
-	require.NoError(t, err)
-	w := watch(t, s, v)
+	w := watch(t, s, writable(t, s, "1"))
 	master := srv.Master(t, "x:{d/1}")
-	id := strings.TrimSpace(master.Run("cluster", "myid"))
-	i := slices.IndexFunc(srv.Servers, func(r *metatest.Redis) bool {
-		return strings.Contains(r.Run("cluster", "nodes"), "myself,slave "+id)
-	})
-	require.GreaterOrEqual(t, i, 0)
+	i := -1
+	require.Eventually(t, func() bool {
+		id := strings.TrimSpace(master.Run("cluster", "myid"))
+		i = slices.IndexFunc(srv.Servers, func(r *metatest.Redis) bool {
+			return strings.Contains(r.Run("cluster", "nodes"), "myself,slave "+id)
+		})
+		return i >= 0
+	}, soon, tick)
 	var asked time.Time
 	require.Eventually(t, func() bool {
 		if strings.HasPrefix(master.Run("role"), "slave") {

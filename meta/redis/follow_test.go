@@ -18,7 +18,7 @@ import (
 func collect(t *testing.T, s *redis.Store, opts meta.FollowOptions) (out []meta.SlotChange, err error) {
 	t.Helper()
 	opts.Past = true
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	err = s.Follow(ctx, opts, func(ch meta.SlotChange) error {
 		if ch.Slot != "" || ch.Lost != "" {
@@ -39,7 +39,7 @@ func TestStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, url("stream"), redis.Options{Stream: meta.StreamOptions{On: true, MaxLen: 200, Batch: 7}})
+			s := open(t, url("stream"), redis.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, Patience: time.Minute, Stream: meta.StreamOptions{On: true, MaxLen: 200, Batch: 7}})
 			slot := func(i int) meta.Slot { return meta.Slot(fmt.Sprintf("d/%016x", i)) }
 			for i := range 20 {
 				_, err := s.Apply(t.Context(), slot(i), nil, []meta.Set{{Field: "a", Value: []byte("1")}})
@@ -57,7 +57,7 @@ func TestStream(t *testing.T) {
 				got, err = collect(t, s, meta.FollowOptions{From: meta.FromOldest})
 				require.NoError(t, err)
 				return len(got) == 42
-			}, 10*time.Second, 20*time.Millisecond)
+			}, soon, 20*time.Millisecond)
 			require.Equal(t, slot(19), got[39].Slot)
 			require.Equal(t, [][]byte{[]byte("1"), nil}, got[39].Before)
 			require.Equal(t, "a", got[39].Events[0].Field)
@@ -79,7 +79,7 @@ func TestStream(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, err = collect(t, s, meta.FollowOptions{From: got[9].Position})
 				return err != nil
-			}, 10*time.Second, 20*time.Millisecond)
+			}, soon, 20*time.Millisecond)
 			var gap *meta.GapError
 			require.True(t, errors.As(err, &gap), err)
 			require.ErrorIs(t, err, meta.ErrGap)
@@ -93,7 +93,7 @@ func TestStream(t *testing.T) {
 // what there is to do.
 func TestNoStream(t *testing.T) {
 	t.Parallel()
-	s := open(t, metatest.StartRedis(t).URL("x"), redis.Options{})
+	s := open(t, metatest.StartRedis(t).URL("x"), patient)
 	_, err := collect(t, s, meta.FollowOptions{From: meta.FromOldest})
 	require.ErrorIs(t, err, meta.ErrNoHistory)
 	require.ErrorContains(t, err, "--stream")

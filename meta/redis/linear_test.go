@@ -68,7 +68,12 @@ func TestLinearizableCluster(t *testing.T) {
 		metatest.Fault{
 			Name: "failed over", Calm: true, For: 100 * time.Millisecond,
 			Begin: func() { srv.CaughtUp(t); down = srv.Masters()[:1]; each((*metatest.Redis).Kill) },
-			End:   func() { srv.FailedOver(t); each((*metatest.Redis).Restart); srv.CaughtUp(t) },
+			End: func() {
+				each(func(r *metatest.Redis) { srv.Promote(t, r) })
+				srv.FailedOver(t)
+				each((*metatest.Redis).Restart)
+				srv.CaughtUp(t)
+			},
 		},
 	)
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/metatest"
-	"github.com/p2pfs/p2pfs/meta/redis"
 )
 
 // TestSubscriptionLost: changes that were told to nobody while a subscription
@@ -17,7 +17,7 @@ import (
 func TestSubscriptionLost(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedis(t)
-	s, other := open(t, srv.URL("x"), redis.Options{}), open(t, srv.URL("x"), redis.Options{})
+	s, other := open(t, srv.URL("x"), patient), open(t, srv.URL("x"), patient)
 	w := watch(t, s, 0)
 	for i := range 5 {
 		if i > 0 {
@@ -38,7 +38,7 @@ func TestSubscriptionLost(t *testing.T) {
 // ones too large for the log are a gap.
 func TestLargeChanges(t *testing.T) {
 	t.Parallel()
-	s := open(t, metatest.StartRedis(t).URL("x"), redis.Options{})
+	s := open(t, metatest.StartRedis(t).URL("x"), patient)
 	w := watch(t, s, 0)
 	_, err := s.Apply(t.Context(), slot, nil, set("1"))
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestLargeChanges(t *testing.T) {
 func TestSlowWatch(t *testing.T) {
 	t.Parallel()
 	const n = 900
-	s := open(t, metatest.StartRedis(t).URL("x"), redis.Options{})
+	s := open(t, metatest.StartRedis(t).URL("x"), patient)
 	written := make(chan struct{})
 	told := make(chan meta.Event, n)
 	ended := make(chan error, 1)
@@ -91,7 +91,7 @@ func TestSlowWatch(t *testing.T) {
 // gets an index, with tombstones and after deletions.
 func TestIndex(t *testing.T) {
 	t.Parallel()
-	s := open(t, metatest.StartRedis(t).URL("x"), redis.Options{})
+	s := open(t, metatest.StartRedis(t).URL("x"), patient)
 	list := func(limit int) (names []string) {
 		for next := ""; ; {
 			p, err := s.List(t.Context(), slot, next, limit)
@@ -140,14 +140,16 @@ func TestIndex(t *testing.T) {
 func TestLeasesEnd(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedis(t)
-	s := open(t, srv.URL("x"), redis.Options{})
-	for _, f := range []string{"a", "b"} {
-		_, err := s.Lease(t.Context(), meta.Key{Slot: slot, Field: f}, []byte("1"), 300_000_000, nil)
+	s := open(t, srv.URL("x"), patient)
+	lease := func(field string) {
+		_, err := s.Lease(t.Context(), meta.Key{Slot: slot, Field: field}, []byte("1"), 300*time.Millisecond, nil)
 		require.NoError(t, err)
 	}
+	lease("b")
 	_, err := s.Apply(t.Context(), slot, nil, []meta.Set{{Field: "b", Value: []byte("stays")}})
 	require.NoError(t, err)
-	other := open(t, srv.URL("x"), redis.Options{}) // has seen no lease yet
+	lease("a")                              // the last change until it has run out
+	other := open(t, srv.URL("x"), patient) // has seen no lease yet
 	require.Eventually(t, func() bool {
 		recs, err := other.Get(t.Context(), key)
 		require.NoError(t, err)
@@ -168,7 +170,7 @@ func TestLeasesEnd(t *testing.T) {
 // TestUnreadable: what is not ours is not taken for an empty slot.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
-	s := open(t, metatest.StartRedis(t).URL("x"), redis.Options{})
+	s := open(t, metatest.StartRedis(t).URL("x"), patient)
 	require.NoError(t, s.Do(t.Context(), "SET", "x:{d/1}", "text"))
 	_, err := s.Get(t.Context(), key)
 	require.ErrorIs(t, err, meta.ErrFormat)

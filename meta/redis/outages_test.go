@@ -17,7 +17,11 @@ func TestOutages(t *testing.T) {
 	srv := metatest.StartRedis(t)
 	link := metatest.NewProxy(t, srv.Addr())
 	role := func(args ...string) func() {
-		return func() { require.Equal(t, "OK", strings.TrimSpace(srv.Run(append([]string{"replicaof"}, args...)...))) }
+		return func() {
+			require.Eventually(t, func() bool {
+				return strings.TrimSpace(srv.Run(append([]string{"replicaof"}, args...)...)) == "OK"
+			}, soon, tick)
+		}
 	}
 	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, "redis://"+link.Addr()+"/0/x", redis.Options{}) },
 		append(metatest.LinkOutages(link),
@@ -54,7 +58,7 @@ func TestOutagesCluster(t *testing.T) {
 		metatest.Outage{
 			Name: "fail-over", Passing: true,
 			Begin: func() { srv.CaughtUp(t); down = srv.Masters()[:1]; down[0].Kill() },
-			End:   func() { srv.FailedOver(t); down[0].Restart(); srv.CaughtUp(t) },
+			End:   func() { srv.Promote(t, down[0]); srv.FailedOver(t); down[0].Restart(); srv.CaughtUp(t) },
 		},
 	)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/p2pfs/p2pfs/meta"
 	"github.com/p2pfs/p2pfs/meta/metatest"
-	"github.com/p2pfs/p2pfs/meta/redis"
 )
 
 func TestVisible(t *testing.T) {
@@ -19,7 +18,7 @@ func TestVisible(t *testing.T) {
 				}
 				return n
 			}
-			metatest.RunVisible(t, func(t *testing.T) meta.Slots { return open(t, url("x"), redis.Options{}) }, watches)
+			metatest.RunVisible(t, func(t *testing.T) meta.Slots { return open(t, url("x"), patient) }, watches)
 		})
 	}
 	one := metatest.StartRedis(t)

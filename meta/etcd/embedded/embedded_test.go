@@ -32,7 +32,7 @@ func start(t *testing.T, cfg embedded.Config) *embedded.Server {
 
 func open(t *testing.T, url string) *etcd.Store {
 	t.Helper()
-	s, err := etcd.Open(t.Context(), url, etcd.Options{})
+	s, err := etcd.Open(t.Context(), url, etcd.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, Patience: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -87,7 +87,7 @@ func TestURL(t *testing.T) {
 		{name: "no port", listen: "localhost", err: "--meta-listen"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			s, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Listen: tc.listen, Advertise: tc.advertise})
 			if tc.err != "" {
@@ -114,9 +114,18 @@ func TestDirInUse(t *testing.T) {
 }
 
 // Another node's watch must not hold up the end of the server until etcd's own
-// time-out, which is over 5 seconds.
+// time-out, which is over 5 seconds: each time, if it does. A machine that is busy
+// may take as long now and then.
 func TestCloseWhileWatched(t *testing.T) {
 	t.Parallel()
+	quickest := time.Hour
+	for try := 0; try < 5 && quickest > 4*time.Second; try++ {
+		quickest = min(quickest, closeWhileWatched(t))
+	}
+	require.Less(t, quickest, 4*time.Second, "the server waits for a watch")
+}
+
+func closeWhileWatched(t *testing.T) (took time.Duration) {
 	s := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	store := open(t, s.URL())
 	_, err := store.Apply(t.Context(), slot, nil, []meta.Set{{Field: "a", Value: []byte("1")}})
@@ -134,22 +143,18 @@ func TestCloseWhileWatched(t *testing.T) {
 		})
 	}()
 	<-seen
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	select {
-	case err := <-closed:
-		require.NoError(t, err)
-	case <-time.After(4 * time.Second):
-		t.Fatal("the server waits for a watch")
-	}
+	began := time.Now()
+	require.NoError(t, s.Close())
+	took = time.Since(began)
 	cancel()
 	require.NoError(t, <-watched)
+	return took
 }
 
 func TestDirect(t *testing.T) {
 	t.Parallel()
 	srv := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
-	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{KV: srv.Direct()})
+	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, KV: srv.Direct()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	key := meta.Key{Slot: slot, Field: "a"}
