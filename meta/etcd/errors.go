@@ -28,6 +28,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev):
 		return fmt.Errorf("%w: %s: %w", meta.ErrGap, s.target.hosts, err)
 	case unavailable(err):
+		if end := meta.Ended(ctx); end != nil && !errors.Is(err, end) {
+			err = fmt.Errorf("%w: %w", end, err)
+		}
 		return fmt.Errorf("%w: %s: %w", meta.ErrUnavailable, s.target.hosts, err)
 	}
 	return fmt.Errorf("ask %s: %w", s.target.hosts, err)

@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
@@ -57,29 +58,39 @@ func (s *RedisSentinel) CaughtUp(t testing.TB) {
 }
 
 // Promote lets the Sentinels fail over to a server, as they do when they find that
-// the master does not answer; for that they have too much patience here.
+// the master does not answer; for that they have too much patience here. It waits
+// until all of them say that it is the master.
 func (s *RedisSentinel) Promote(t testing.TB, r *Redis) {
 	t.Helper()
-	var asked time.Time // and OK: one failover at a time
-	n := 0
+	var begun time.Time
 	require.Eventually(t, func() bool {
-		if r.IsMaster() {
-			return true
-		}
-		if time.Since(asked) > 15*time.Second {
-			one := s.Sentinels[n%len(s.Sentinels)]
-			n++
+		say := s.saying(t, r)
+		// One begins it, and the others hear of it.
+		if len(say) == 0 && time.Since(begun) > 15*time.Second {
+			one := s.Sentinels[rand.IntN(len(s.Sentinels))]
 			if strings.TrimSpace(one.Run("sentinel", "failover", "main")) == "OK" {
-				asked = time.Now()
+				begun = time.Now()
 			}
 		}
-		return false
+		return len(say) == len(s.Sentinels) && r.IsMaster()
 	}, soon, 50*time.Millisecond)
 }
 
-// FailedOver makes the one server that is left the master, waits until all
-// Sentinels say so, and starts the other one again as its replica. If it came
-// back before, it would be a master for whoever asks a Sentinel that lags.
+// saying returns the Sentinels who say that a server is the master.
+func (s *RedisSentinel) saying(t testing.TB, r *Redis) (out []*Redis) {
+	_, port, err := net.SplitHostPort(r.addr)
+	require.NoError(t, err)
+	for _, one := range s.Sentinels {
+		if strings.Contains(one.Run("sentinel", "get-master-addr-by-name", "main"), port) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// FailedOver makes the one server that is left the master, for all Sentinels, and
+// starts the other one again as its replica. If it came back before, it would be
+// a master for whoever asks a Sentinel that lags.
 func (s *RedisSentinel) FailedOver(t testing.TB) {
 	t.Helper()
 	for _, r := range []*Redis{s.Master, s.Replica} {
@@ -89,11 +100,6 @@ func (s *RedisSentinel) FailedOver(t testing.TB) {
 	}
 	host, port, err := net.SplitHostPort(s.Now(t).addr)
 	require.NoError(t, err)
-	for _, r := range s.Sentinels {
-		require.Eventually(t, func() bool {
-			return strings.Contains(r.Run("sentinel", "get-master-addr-by-name", "main"), port)
-		}, soon, 20*time.Millisecond)
-	}
 	for _, r := range []*Redis{s.Master, s.Replica} {
 		if r.dead() {
 			r.Restart()

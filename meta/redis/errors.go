@@ -37,7 +37,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case answer(err) && !unavailable(err):
 		return fmt.Errorf("ask %s: %w", s.target.hosts, err)
 	}
-	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
+	if end := meta.Ended(ctx); end != nil && !errors.Is(err, end) {
 		err = fmt.Errorf("%w: %w", end, err)
 	}
 	// Whatever else the client says, it has no answer of the server.
