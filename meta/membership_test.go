@@ -24,7 +24,7 @@ func TestAnOldStartLeavesANewOneAlone(t *testing.T) {
 	old, err := c.JoinNode(t.Context(), info, 300*time.Millisecond)
 	require.NoError(t, err)
 	info.Incarnation = 2
-	later, err := c.JoinNode(t.Context(), info, time.Minute)
+	later, err := c.JoinNode(t.Context(), info, time.Hour)
 	require.NoError(t, err)
 
 	require.ErrorIs(t, old.Run(t.Context()), meta.ErrExist)

@@ -20,7 +20,7 @@ func node(name, host string) meta.NodeInfo {
 
 func join(t *testing.T, c *meta.Catalog, n meta.NodeInfo) *meta.Membership {
 	t.Helper()
-	m, err := c.JoinNode(t.Context(), n, time.Minute)
+	m, err := c.JoinNode(t.Context(), n, time.Hour)
 	require.NoError(t, err)
 	return m
 }
@@ -132,7 +132,7 @@ func testNodeTaken(t *testing.T, c *meta.Catalog) {
 	join(t, c, first)
 	double := first
 	double.Incarnation, double.Host, double.Name = 2, "host-b", "double"
-	_, err := c.JoinNode(t.Context(), double, time.Minute)
+	_, err := c.JoinNode(t.Context(), double, time.Hour)
 	require.ErrorIs(t, err, meta.ErrExist)
 	require.ErrorContains(t, err, "host-a")
 	require.ErrorContains(t, err, "10.0.0.1:7000")
@@ -166,7 +166,7 @@ func testNodeRejoins(t *testing.T, c *meta.Catalog) {
 	require.NoError(t, m.Leave(t.Context()))
 	double := n
 	double.Host = "host-b"
-	if _, err := c.JoinNode(t.Context(), double, time.Minute); err != nil {
+	if _, err := c.JoinNode(t.Context(), double, time.Hour); err != nil {
 		require.ErrorIs(t, err, meta.ErrExist) // the first was quicker to come back
 		return
 	}

@@ -163,17 +163,17 @@ var leased = meta.Key{Slot: slot, Field: "."}
 
 func testLease(t *testing.T, s meta.Slots) {
 	absent := []meta.If{{Field: ".", Absent: true}}
-	l, err := s.Lease(t.Context(), leased, []byte("me"), time.Minute, absent)
+	l, err := s.Lease(t.Context(), leased, []byte("me"), time.Hour, absent)
 	require.NoError(t, err)
 	require.Equal(t, "me", string(get(t, s, ".").Value))
-	_, err = s.Lease(t.Context(), leased, []byte("you"), time.Minute, absent)
+	_, err = s.Lease(t.Context(), leased, []byte("you"), time.Hour, absent)
 	require.ErrorIs(t, err, meta.ErrConflict)
 	require.NoError(t, l.Renew(t.Context()))
 	require.NoError(t, l.Release(t.Context()))
 	require.Nil(t, get(t, s, ".").Value)
 	require.ErrorIs(t, l.Renew(t.Context()), meta.ErrNotFound)
 	require.NoError(t, l.Release(t.Context()), "again")
-	_, err = s.Lease(t.Context(), leased, []byte("you"), time.Minute, absent)
+	_, err = s.Lease(t.Context(), leased, []byte("you"), time.Hour, absent)
 	require.NoError(t, err)
 }
 
@@ -219,10 +219,10 @@ func renewFor(t *testing.T, s meta.Slots, l meta.Lease, ttl time.Duration, began
 }
 
 func testLeaseTaken(t *testing.T, s meta.Slots) {
-	old, err := s.Lease(t.Context(), leased, []byte("old"), time.Minute, nil)
+	old, err := s.Lease(t.Context(), leased, []byte("old"), time.Hour, nil)
 	require.NoError(t, err)
 	r := get(t, s, ".")
-	_, err = s.Lease(t.Context(), leased, []byte("new"), time.Minute, []meta.If{{Field: ".", Version: r.Version}})
+	_, err = s.Lease(t.Context(), leased, []byte("new"), time.Hour, []meta.If{{Field: ".", Version: r.Version}})
 	require.NoError(t, err)
 	require.ErrorIs(t, old.Renew(t.Context()), meta.ErrNotFound)
 	require.NoError(t, old.Release(t.Context()))

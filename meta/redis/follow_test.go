@@ -49,7 +49,7 @@ func TestStream(t *testing.T) {
 			}
 			_, err := s.Apply(t.Context(), "o/x", nil, []meta.Set{{Field: "a", Value: []byte("not told")}})
 			require.NoError(t, err)
-			l, err := s.Lease(t.Context(), meta.Key{Slot: "n/x", Field: "."}, []byte("node"), time.Minute, nil)
+			l, err := s.Lease(t.Context(), meta.Key{Slot: "n/x", Field: "."}, []byte("node"), time.Hour, nil)
 			require.NoError(t, err)
 			require.NoError(t, l.Release(t.Context()))
 			var got []meta.SlotChange
