@@ -62,8 +62,7 @@ func TestAStoreThatBecameAnother(t *testing.T) {
 	}
 	for name, fill := range map[string]func(*testing.T, *memory.Store){"empty": empty, "young": young, "busy": busy} {
 		for _, mode := range []meta.Consistency{meta.ConsistencyOpen, meta.ConsistencyWatch} {
-			t.Run(name+" "+string(mode), func(t *testing.T) {
-				t.Parallel()
+			t.Run(name+" "+string(mode), inBubble(func(t *testing.T) {
 				ours, other := memory.New(), memory.New()
 				t.Cleanup(func() { _, _ = ours.Close(), other.Close() })
 				fill(t, other)
@@ -127,7 +126,7 @@ func TestAStoreThatBecameAnother(t *testing.T) {
 				require.Eventually(t, func() bool { return v.State().State == meta.StateUp }, soon, tick)
 				_, err = v.Confirm(t.Context(), dir.Inode, "nope")
 				require.ErrorIs(t, err, meta.ErrNotFound)
-			})
+			}))
 		}
 	}
 }

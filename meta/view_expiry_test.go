@@ -15,8 +15,7 @@ import (
 func TestViewExpiry(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []meta.Consistency{meta.ConsistencyOpen, meta.ConsistencyWatch} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
+		t.Run(string(mode), inBubble(func(t *testing.T) {
 			r := newRig(t, meta.ViewConfig{Timeout: time.Second, Consistency: mode})
 			r.link(t, "lasting")
 			e := metatest.File("short", 1)
@@ -48,6 +47,6 @@ func TestViewExpiry(t *testing.T) {
 			_, err = r.view.Confirm(t.Context(), meta.RootDir, "over")
 			require.ErrorIs(t, err, meta.ErrUnavailable, "it may have been published again")
 			require.Len(t, r.names(t), 2)
-		})
+		}))
 	}
 }

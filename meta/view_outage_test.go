@@ -17,8 +17,7 @@ func TestViewOutage(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
 	for _, hang := range []bool{false, true} {
-		t.Run(fmt.Sprint("hang=", hang), func(t *testing.T) {
-			t.Parallel()
+		t.Run(fmt.Sprint("hang=", hang), inBubble(func(t *testing.T) {
 			r := newRig(t, meta.ViewConfig{Timeout: timeout})
 			for i := range 50 {
 				r.link(t, fmt.Sprint(i))
@@ -78,7 +77,7 @@ func TestViewOutage(t *testing.T) {
 			_, err = r.view.Confirm(t.Context(), meta.RootDir, "1")
 			require.NoError(t, err)
 			require.Equal(t, stale, r.view.State().Stale)
-		})
+		}))
 	}
 }
 
@@ -108,59 +107,61 @@ func TestViewOutageWaits(t *testing.T) {
 // TestViewSilentStore: a store that went silent is found out though nobody
 // asks.
 func TestViewSilentStore(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, meta.ViewConfig{Timeout: time.Second, Consistency: meta.ConsistencyWatch})
-	r.names(t)
-	done := make(chan error, 1)
-	go func() { done <- r.view.Run(t.Context()) }()
-	r.faults.Hang()
-	require.Eventually(t, func() bool { return r.view.State().State == meta.StateDown }, soon, tick)
-	require.NoError(t, r.view.Close())
-	require.NoError(t, <-done)
+	inBubble(func(t *testing.T) {
+		r := newRig(t, meta.ViewConfig{Timeout: time.Second, Consistency: meta.ConsistencyWatch})
+		r.names(t)
+		done := make(chan error, 1)
+		go func() { done <- r.view.Run(t.Context()) }()
+		r.faults.Hang()
+		require.Eventually(t, func() bool { return r.view.State().State == meta.StateDown }, soon, tick)
+		require.NoError(t, r.view.Close())
+		require.NoError(t, <-done)
+	})(t)
 }
 
 // TestViewRestartInOutage: a mount that starts while the store is down shows
 // what it knew.
 func TestViewRestartInOutage(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	table, err := local.Open(dir, nil)
-	require.NoError(t, err)
-	r := newRig(t, meta.ViewConfig{Local: table})
-	a, b := r.link(t, "a"), r.link(t, "b")
-	require.Equal(t, []string{"a", "b"}, r.names(t))
-	r.unlink(t, "b", b.Version)
-	a = r.replace(t, a)
-	d, err := r.other.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
-	require.NoError(t, err)
-	x, err := r.other.Link(t.Context(), d.Inode, metatest.File("x", 1))
-	require.NoError(t, err)
-	_, err = r.view.Lookup(t.Context(), d.Inode, "x")
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "d"}, r.names(t))
-	require.Eventually(t, func() bool { return r.told(meta.Change{Dir: meta.RootDir, Name: "d"}) }, soon, tick)
-	require.NoError(t, r.view.Close())
-	require.NoError(t, table.Close())
-
-	table, err = local.Open(dir, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, table.Close()) })
-	r = newRig(t, meta.ViewConfig{Local: table, Timeout: 200 * time.Millisecond})
-	r.faults.Down()
-	require.Equal(t, []string{"a", "d"}, r.names(t))
-	for _, want := range []meta.Entry{a, d} {
-		got, err := r.view.Lookup(t.Context(), meta.RootDir, want.Name)
+	inBubble(func(t *testing.T) {
+		dir := t.TempDir()
+		table, err := local.Open(dir, nil)
 		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	got, err := r.view.Confirm(t.Context(), d.Inode, "x")
-	require.NoError(t, err)
-	require.Equal(t, x, got)
-	_, err = r.view.Lookup(t.Context(), meta.RootDir, "b")
-	require.ErrorIs(t, err, meta.ErrUnavailable)
-	_, err = r.view.List(t.Context(), d.Inode)
-	require.ErrorIs(t, err, meta.ErrUnavailable, "not wholly known: part of it would be a lie")
-	require.NotZero(t, r.view.State().Stale)
+		r := newRig(t, meta.ViewConfig{Local: table})
+		a, b := r.link(t, "a"), r.link(t, "b")
+		require.Equal(t, []string{"a", "b"}, r.names(t))
+		r.unlink(t, "b", b.Version)
+		a = r.replace(t, a)
+		d, err := r.other.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		x, err := r.other.Link(t.Context(), d.Inode, metatest.File("x", 1))
+		require.NoError(t, err)
+		_, err = r.view.Lookup(t.Context(), d.Inode, "x")
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "d"}, r.names(t))
+		require.Eventually(t, func() bool { return r.told(meta.Change{Dir: meta.RootDir, Name: "d"}) }, soon, tick)
+		require.NoError(t, r.view.Close())
+		require.NoError(t, table.Close())
+
+		table, err = local.Open(dir, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, table.Close()) })
+		r = newRig(t, meta.ViewConfig{Local: table, Timeout: 200 * time.Millisecond})
+		r.faults.Down()
+		require.Equal(t, []string{"a", "d"}, r.names(t))
+		for _, want := range []meta.Entry{a, d} {
+			got, err := r.view.Lookup(t.Context(), meta.RootDir, want.Name)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		got, err := r.view.Confirm(t.Context(), d.Inode, "x")
+		require.NoError(t, err)
+		require.Equal(t, x, got)
+		_, err = r.view.Lookup(t.Context(), meta.RootDir, "b")
+		require.ErrorIs(t, err, meta.ErrUnavailable)
+		_, err = r.view.List(t.Context(), d.Inode)
+		require.ErrorIs(t, err, meta.ErrUnavailable, "not wholly known: part of it would be a lie")
+		require.NotZero(t, r.view.State().Stale)
+	})(t)
 }
 
 // TestViewWrote: what was written here is known at once, and in an outage that
@@ -168,8 +169,7 @@ func TestViewRestartInOutage(t *testing.T) {
 func TestViewWrote(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []meta.Consistency{meta.ConsistencyOpen, meta.ConsistencyWatch} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
+		t.Run(string(mode), inBubble(func(t *testing.T) {
 			dir := t.TempDir()
 			table, err := local.Open(dir, nil)
 			require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestViewWrote(t *testing.T) {
 			entries, ok := table.List(meta.RootDir)
 			require.True(t, ok)
 			require.Equal(t, []meta.Entry{a}, entries)
-		})
+		}))
 	}
 }
 
