@@ -106,7 +106,7 @@ func TestKeepBesideADrop(t *testing.T) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				return e.refs == 2
-			}, 20*time.Second, time.Millisecond)
+			}, 2*time.Minute, time.Millisecond)
 			_, err = c.remove(t.Context(), e)
 			require.NoError(t, err)
 			if tt.again {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/p2pfs/p2pfs/chunk"
+	"github.com/p2pfs/p2pfs/chunk/leaktest"
 	"github.com/p2pfs/p2pfs/meta"
 )
 
@@ -75,6 +76,9 @@ type fakeDaemon struct {
 	terminated chan os.Signal
 }
 
+// patience is for what ends by itself, on a machine that has much else to do.
+const patience = 2 * time.Minute
+
 func runDaemon() error {
 	d := &fakeDaemon{
 		names: newFakeNames(),
@@ -86,13 +90,13 @@ func runDaemon() error {
 	}
 	err := loop(d.serve)
 	if d.fs != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		err = errors.Join(err, d.fs.Unmount(ctx, true, false))
 	}
 	signal.Stop(d.terminated)
 	close(d.terminated)
-	return errors.Join(err, goleak.Find(goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreAnyFunction("os/signal.signal_recv")))
+	return errors.Join(err, leaktest.Find(goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreAnyFunction("os/signal.signal_recv")))
 }
 
 // obey ends the daemon at SIGTERM.
@@ -100,7 +104,7 @@ func (d *fakeDaemon) obey() {
 	if _, ok := <-d.terminated; !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	exit(d.fs.Unmount(ctx, false, true))
 }
@@ -112,7 +116,7 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 		return nil, d.mount(o)
 	case "cycle":
 		return nil, cycle(o.N, o.CacheDir, func(point string) error {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			f, err := Mount(ctx, Config{Mountpoint: point, Names: d.names, Bytes: d.bytes, Passthrough: true})
 			if err != nil {
@@ -181,7 +185,10 @@ func (d *fakeDaemon) serve(o order) (any, error) {
 	case "state":
 		return d.state(), nil
 	case "unmount":
-		ctx, cancel := context.WithTimeout(context.Background(), max(o.Within, time.Second))
+		if o.Within == 0 {
+			o.Within = patience
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), o.Within)
 		defer cancel()
 		return nil, d.fs.Unmount(ctx, o.Force, o.Lazy)
 	default:
@@ -214,7 +221,7 @@ func (d *fakeDaemon) object(dir meta.InodeID, name string) *fakeObject {
 func (d *fakeDaemon) mount(o order) error {
 	d.bytes.dir = o.CacheDir
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var changes Changes
 	if o.Writable {
@@ -367,7 +374,7 @@ func (d *daemon) finish() {
 	default:
 	}
 	_ = d.in.Close()
-	slow := time.AfterFunc(20*time.Second, func() { _ = d.cmd.Process.Kill() })
+	slow := time.AfterFunc(2*patience, func() { _ = d.cmd.Process.Kill() })
 	defer slow.Stop()
 	d.reap()
 	if !d.cmd.ProcessState.Success() {

@@ -130,7 +130,7 @@ func TestForcedUnmountPublishesNothing(t *testing.T) { // C3
 	d := mountFakes(t, writable)
 	f := openFile(t, d.at("f"), os.O_CREATE|os.O_WRONLY)
 	write(t, f, []byte("half"))
-	d.do(order{Op: "unmount", Force: true, Within: 10 * time.Second})
+	d.do(order{Op: "unmount", Force: true})
 	require.True(t, d.state().Ended)
 	require.False(t, d.seen("f").Exists)
 	_, err := f.Write([]byte("x"))

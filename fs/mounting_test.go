@@ -161,7 +161,7 @@ func TestBusyUnmountNamesTheHolders(t *testing.T) {
 	d.file("f", 1, 5000, complete)
 	u := newUser(t, d)
 	fd := u.open("f")
-	err := d.try(order{Op: "unmount", Within: 5 * time.Second}, nil)
+	err := d.try(order{Op: "unmount", Within: 10 * time.Second}, nil)
 	require.ErrorContains(t, err, "is in use by ")
 	require.ErrorContains(t, err, "("+itoa(u.cmd.Process.Pid)+")")
 	u.reads(fd, 1, 0, 5000)
@@ -173,7 +173,7 @@ func TestBusyUnmountNamesTheHolders(t *testing.T) {
 	u.do(wish{Op: "chdir", Path: []byte(d.point)})
 	require.ErrorContains(t, d.try(order{Op: "unmount", Within: 10 * time.Second}, nil), "("+itoa(u.cmd.Process.Pid)+")", "working directory")
 	u.do(wish{Op: "chdir", Path: []byte("/")})
-	d.do(order{Op: "unmount", Within: 5 * time.Second})
+	d.do(order{Op: "unmount"})
 }
 
 func TestLazyUnmountServesWhatIsOpen(t *testing.T) {
@@ -207,8 +207,8 @@ func TestUnmountWithReadsUnderWayIsBounded(t *testing.T) {
 			<-failed
 		}
 		start := time.Now()
-		d.do(order{Op: "unmount", Force: force, Within: 10 * time.Second})
-		require.Less(t, time.Since(start), 5*time.Second)
+		d.do(order{Op: "unmount", Force: force, Within: 90 * time.Second})
+		require.Less(t, time.Since(start), 60*time.Second)
 		if force {
 			require.Error(t, <-failed)
 		}

@@ -147,7 +147,7 @@ func content(buf []byte, seed uint64, off int64) {
 // eventually polls for a condition. The bound is for machines under load.
 func eventually(t *testing.T, ok func() bool, msg string) {
 	t.Helper()
-	require.Eventually(t, ok, time.Minute, 5*time.Millisecond, msg)
+	require.Eventually(t, ok, 3*time.Minute, 5*time.Millisecond, msg)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

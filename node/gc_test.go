@@ -36,7 +36,7 @@ func newKeeper(t *testing.T) *keeper {
 	n := &Node{
 		log: slog.New(slog.DiscardHandler), id: id, cache: c, catalog: catalog, collection: newCollection(), restorer: &restorer{}, relief: newRelief(),
 		registry: &registry{
-			catalog: catalog, self: id, timeout: time.Second,
+			catalog: catalog, self: id, timeout: time.Minute,
 			recent: map[chunk.SetID]located{}, told: map[chunk.SetID]bool{},
 		},
 	}

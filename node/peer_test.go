@@ -115,7 +115,7 @@ func TestFollowTellsTheMapAndThenTheNews(t *testing.T) {
 	p := newPair(t)
 	p.shelf.add(2)
 	var have chunk.Bitmap
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := p.asker.Follow(ctx, p.peer, p.object, func(a chunk.Availability) bool {
 		require.True(t, a.Keeper)
@@ -278,10 +278,10 @@ func TestFollowersCountAsInterest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.asker.attend(ctx, p.peer, p.object) }()
-	require.Eventually(t, func() bool { return i.has(p.object.ID) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return i.has(p.object.ID) }, 2*time.Minute, time.Millisecond)
 	cancel()
 	require.Error(t, <-done)
-	require.Eventually(t, func() bool { return !i.has(p.object.ID) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !i.has(p.object.ID) }, 2*time.Minute, time.Millisecond)
 }
 
 // A node that could not be reached is there as soon as it can be: nothing is

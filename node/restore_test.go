@@ -87,7 +87,7 @@ func (m *member) on(s meta.Slots, info meta.StoreInfo) {
 	m.c.UseStore(info)
 	m.r = &restorer{
 		catalog: m.c, journal: m.j, cache: nothingHeld{}, self: m.id, log: slog.New(slog.DiscardHandler),
-		timeout: 5 * time.Second,
+		timeout: time.Minute,
 		save:    func(meta.StoreInfo) error { return nil },
 		rejoin: func(ctx context.Context) error {
 			_, err := m.c.JoinNode(ctx, meta.NodeInfo{Node: m.id, Name: "n", Host: "h", Addrs: map[string]string{"tcp": "127.0.0.1:1"}, ProtoMin: 1, ProtoMax: 1, Kind: "daemon"}, 0)
@@ -259,11 +259,11 @@ func TestNamesWaitForTheDirectoriesOfOthers(t *testing.T) { // N6
 	b.on(s.Another(), info)
 	require.NoError(t, b.r.enter(t.Context(), false))
 	done := make(chan error, 1)
-	go func() { done <- b.attempt(t.Context(), settleFor) }()
+	go func() { done <- b.attempt(t.Context(), 5*settleFor) }()
 	require.Eventually(t, func() bool {
 		n, err := b.c.Restoring(t.Context())
 		return err == nil && n == 1
-	}, 10*time.Second, time.Millisecond)
+	}, 2*time.Minute, time.Millisecond)
 	require.NoError(t, a.r.enter(t.Context(), false))
 	require.NoError(t, a.attempt(t.Context(), 0))
 	require.NoError(t, <-done)

@@ -105,7 +105,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(b), "a second signal ends")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
@@ -195,7 +195,7 @@ func TestInterruptWhileTheDaemonStartsEndsIt(t *testing.T) {
 		// It has taken over its signals once it has its runtime directory.
 		status, err := os.ReadFile("/proc/" + strconv.Itoa(child) + "/status")
 		return err == nil && catches(string(status), syscall.SIGTERM) && exists(filepath.Join(p.dir, "run"))
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())

@@ -65,7 +65,7 @@ func runProgram(t *testing.T, cmd *exec.Cmd) result {
 	var out, errb bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errb
 	require.NoError(t, cmd.Start())
-	kill := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() })
 	defer kill.Stop()
 	err := cmd.Wait()
 	var exit *exec.ExitError

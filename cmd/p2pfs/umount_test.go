@@ -114,7 +114,7 @@ func startDaemon(t *testing.T, p place, fake string) readyNode {
 	require.NoError(t, json.Unmarshal([]byte(r.out), &ready))
 	t.Cleanup(func() {
 		syscall.Kill(ready.PID, syscall.SIGKILL)
-		require.Eventually(t, func() bool { return !alive(ready.PID) }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return !alive(ready.PID) }, 2*time.Minute, 10*time.Millisecond)
 	})
 	return ready
 }
@@ -143,7 +143,7 @@ func TestUmountOfANodeThatIsStopped(t *testing.T) {
 	require.Equal(t, exitNoNode, r.code)
 	require.Contains(t, r.err, fmt.Sprintf("pid %d is stopped", ready.PID))
 	require.Contains(t, r.err, "--force")
-	require.Less(t, time.Since(began), 2*running.DialTimeout)
+	require.Less(t, time.Since(began), 10*running.DialTimeout, "it waits for a sign of life")
 	r = runProgram(t, program(t, "none", p.env, "umount", "--force", p.mnt))
 	require.Equal(t, exitOK, r.code, r.err)
 	require.False(t, isMounted(t, p.mnt))
@@ -155,7 +155,7 @@ func TestUmountAfterTheDaemonWasKilled(t *testing.T) {
 	die := fuseMount(t, p.mnt)
 	ready := startDaemon(t, p, "works")
 	require.NoError(t, syscall.Kill(ready.PID, syscall.SIGKILL))
-	require.Eventually(t, func() bool { return !alive(ready.PID) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !alive(ready.PID) }, 2*time.Minute, 10*time.Millisecond)
 	die()
 	r := runProgram(t, program(t, "none", p.env, "status", "--node", p.cache))
 	require.Equal(t, exitNoNode, r.code)

@@ -21,7 +21,7 @@ import (
 
 const (
 	block = chunk.MinBlockSize
-	soon  = 10 * time.Second
+	soon  = 2 * time.Minute
 	tick  = 2 * time.Millisecond
 )
 
@@ -71,7 +71,7 @@ func (r *rig) start() {
 	r.cache, err = cache.Open(cache.Config{Roots: []string{r.dir}, FreeSpace: cache.Reserve{Bytes: -1}})
 	require.NoError(r.t, err)
 	view, err := meta.NewView(meta.ViewConfig{
-		Catalog: r.cat, Timeout: 500 * time.Millisecond,
+		Catalog: r.cat, Timeout: 5 * time.Second,
 		OnChange: func(c meta.Change) {
 			if a := r.now(); a != nil {
 				a.Learned(c.Dir, c.Name)
@@ -81,7 +81,7 @@ func (r *rig) start() {
 	require.NoError(r.t, err)
 	area, err := New(Config{
 		Node: r.id, Bytes: CacheBytes{r.cache}, Catalog: r.cat, View: view, Open: r.open,
-		ChunkSize: 3 * block, Private: DefaultPrivate(), Timeout: 500 * time.Millisecond,
+		ChunkSize: 3 * block, Private: DefaultPrivate(), Timeout: 5 * time.Second,
 		Changed: func(dir meta.InodeID, name string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

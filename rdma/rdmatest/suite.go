@@ -15,10 +15,10 @@ import (
 const (
 	// stall is the bound on progress where a peer hangs on purpose; patient
 	// is it elsewhere, far from what a busy machine needs.
-	stall   = time.Second
-	patient = 20 * time.Second
+	stall   = 4 * time.Second
+	patient = 2 * time.Minute
 	// soon is far more than anything in the suite takes that does not hang.
-	soon = 30 * time.Second
+	soon = 4 * time.Minute
 	// block is the size of blocks that are read in one piece; large blocks
 	// go by every other path a transport may have for them.
 	block = chunk.MinBlockSize

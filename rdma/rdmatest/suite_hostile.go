@@ -30,7 +30,11 @@ func testHostile(t *testing.T, b *bed) {
 			t.Parallel()
 			b := newBed(t, b.sys)
 			bad := b.sys.Hostile(t, k.fault, ServeConfig{Credentials: b.node(), Source: b.source})
-			c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Stall: stall})
+			bound := patient
+			if k.want == chunk.ErrStalled {
+				bound = stall
+			}
+			c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Stall: bound})
 			good := b.serve()
 			o := b.source.Add(RandomBytes(1, 4*large), large)
 			for range 2 {
@@ -53,7 +57,7 @@ func testCancel(t *testing.T, b *bed) {
 		c := b.sys.Client(t, ClientConfig{Credentials: b.node(), Stall: time.Hour})
 		o := b.source.Add(RandomBytes(1, 2*large), large)
 		for _, refs := range [][]chunk.BlockRef{{o.Ref(0)}, refsOf(o)} {
-			ctx, cancel := context.WithTimeout(t.Context(), stall/4)
+			ctx, cancel := context.WithTimeout(t.Context(), stall/16)
 			start := time.Now()
 			_, err := c.Fetch(ctx, bad.Peer(), refs)
 			cancel()
@@ -85,7 +89,7 @@ func testMemory(t *testing.T, b *bed) {
 	require.EqualValues(t, slots*block, c.MemoryInUse())
 
 	last := []chunk.BlockRef{o.Ref(slots)}
-	ctx, cancel := context.WithTimeout(t.Context(), stall/8)
+	ctx, cancel := context.WithTimeout(t.Context(), stall/32)
 	defer cancel()
 	_, err := c.Fetch(ctx, s.Peer(), last)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	soon  = 30 * time.Second
+	soon  = 2 * time.Minute
 	stall = 300 * time.Millisecond
 	large = 512 << 10
 	// patient is a bound on progress far from what a busy machine needs.
@@ -189,11 +190,10 @@ func TestSlowHead(t *testing.T) {
 	c, err := net.Dial("tcp", b.addr)
 	require.NoError(t, err)
 	defer c.Close()
-	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost")
-	require.NoError(t, err)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost") // or it has hung up by now
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(soon)))
 	_, err = io.Copy(io.Discard, c)
-	require.NoError(t, err, "the server keeps a stranger that says nothing")
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server keeps a stranger that says nothing")
 }
 
 // TestReaderTakesNothing: a reader that stops reading holds a block only so
@@ -215,7 +215,7 @@ func TestReaderTakesNothing(t *testing.T) {
 		lent, released := b.source.Counts()
 		return lent == 1 && released == 1
 	}, soon, 10*time.Millisecond)
-	require.EqualValues(t, 1, b.counted.Stats().ServeErrors)
+	require.Eventually(t, func() bool { return b.counted.Stats().ServeErrors == 1 }, soon, 10*time.Millisecond)
 	require.Less(t, b.counted.Stats().SentBytes, uint64(o.Size))
 }
 
