@@ -15,6 +15,9 @@ import (
 // that this does not happen to a name that is published again and again, a
 // thread that was told takes an inode that was confirmed since its request came:
 // that is late enough for it, and nothing newer is owed.
+//
+// How long all this lasts counts from the answers, not from the requests: the store
+// may have been asked for long in between, and is asked again by the second walk.
 type doubt struct {
 	until time.Time
 	told  map[uint32]time.Time // threads that were answered, by when their request had come
@@ -30,21 +33,21 @@ const (
 	toldLasts  = 2 * time.Second
 )
 
-// mistrust records that a request of thread tid, which came at a time, found n's
-// name to stand for something else.
-func (t *table) mistrust(n *inode, tid uint32, want intent, came time.Time) {
+// mistrust records that a request of thread tid, which came at a time and is
+// answered now, found n's name to stand for something else.
+func (t *table) mistrust(n *inode, tid uint32, want intent, came, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if want.write {
-		t.want(n, came)
+		t.want(n, now)
 	}
-	t.doubt(kid{n.dir, n.entry.Name}, tid, came)
+	t.doubt(kid{n.dir, n.entry.Name}, tid, came, now)
 }
 
 // doubt records that a thread was answered by ESTALE because of a name. t.mu is
 // held.
-func (t *table) doubt(k kid, tid uint32, came time.Time) {
-	prune(t.doubts, doubtsKept, func(d doubt) bool { return came.After(d.until) })
+func (t *table) doubt(k kid, tid uint32, came, now time.Time) {
+	prune(t.doubts, doubtsKept, func(d doubt) bool { return now.After(d.until) })
 	told := t.doubts[k].told
 	if told == nil || len(told) >= toldKept {
 		told = map[uint32]time.Time{}
@@ -52,7 +55,7 @@ func (t *table) doubt(k kid, tid uint32, came time.Time) {
 	if tid != 0 { // 0 is any thread of another pid namespace
 		told[tid] = came
 	}
-	t.doubts[k] = doubt{until: came.Add(doubtLasts), told: told}
+	t.doubts[k] = doubt{until: now.Add(doubtLasts), told: told}
 }
 
 // doubted reports whether a name is in doubt. t.mu is held.
@@ -80,5 +83,5 @@ func (t *table) takeConfirmed(n *inode, tid uint32, now time.Time) bool {
 // confirmedFor is suffices. t.mu is held.
 func (t *table) confirmedFor(n *inode, tid uint32, now time.Time) bool {
 	came, ok := t.doubts[kid{n.dir, n.entry.Name}].told[tid]
-	return ok && !n.confirmed.Before(came) && now.Sub(n.confirmed) < toldLasts
+	return ok && !n.confirmed.Before(came) && now.Sub(n.answered) < toldLasts
 }

@@ -44,6 +44,9 @@ func (r *raw) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string,
 	}
 	f.table.mu.Lock()
 	n := f.table.enter(parent.id, &e)
+	if !confirmed.IsZero() {
+		n.answered = time.Now()
+	}
 	if confirmed.After(n.confirmed) {
 		n.confirmed = confirmed
 	}
@@ -187,7 +190,7 @@ func (f *FS) revalidate(ctx context.Context, n *inode, tid uint32) (current bool
 		// may still ask for its attributes, and so may an open that was told
 		// so once already: the kernel checks permissions before it opens.
 		if !f.table.isOpen(n) && !f.table.suffices(n, tid, came) {
-			f.table.mistrust(n, tid, intent{}, came)
+			f.table.mistrust(n, tid, intent{}, came, time.Now())
 			return false, statusStale
 		}
 		f.notifier.push(notice{kind: noticeName, dir: dir, name: known.Name})

@@ -89,7 +89,7 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32, want intent) fus
 		if !want.write || f.table.isWritten(n) {
 			return fuse.OK
 		}
-		f.table.mistrust(n, tid, want, came)
+		f.table.mistrust(n, tid, want, came, time.Now())
 		return statusStale
 	}
 	if f.cfg.Consistency != ConsistencyOpen || f.table.takeConfirmed(n, tid, came) {
@@ -106,7 +106,7 @@ func (f *FS) confirm(ctx context.Context, n *inode, tid uint32, want intent) fus
 	}
 	switch {
 	case errors.Is(err, meta.ErrNotFound), err == nil && !f.table.still(n, &e):
-		f.table.mistrust(n, tid, want, came)
+		f.table.mistrust(n, tid, want, came, time.Now())
 		return statusStale
 	case err == nil && errors.Is(moved, meta.ErrStale):
 		return statusStale

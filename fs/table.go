@@ -24,6 +24,7 @@ type inode struct {
 	entry     meta.Entry
 	lookups   uint64
 	confirmed time.Time // when the last confirming read that found it began; see doubt
+	answered  time.Time // when a lookup was last answered by such a read
 	changes   uint64    // directories: grows with every change inside
 	touched   int64     // directories: when the last of them was seen, ns since 1970
 	gone      bool      // its name was removed here

@@ -175,12 +175,12 @@ func TestTableDoubts(t *testing.T) {
 	}
 	for i := range 2 * doubtsKept {
 		n := tab.lookup(meta.RootDir, fileEntry("f"+itoa(i), 7))
-		tab.mistrust(n, 1, intent{}, now)
+		tab.mistrust(n, 1, intent{}, now, now)
 	}
 	require.True(t, asked("f0", now))
 	later := now.Add(2 * doubtLasts)
 	require.False(t, asked("f0", later))
-	tab.mistrust(tab.child(meta.RootDir, "f1"), 1, intent{}, later)
+	tab.mistrust(tab.child(meta.RootDir, "f1"), 1, intent{}, later, later)
 	require.Len(t, tab.doubts, 1, "old ones do not pile up")
 }
 
@@ -191,20 +191,44 @@ func TestTableConfirmsForEachThread(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 	n := tab.lookup(meta.RootDir, fileEntry("f", 7))
-	tab.mistrust(n, 1, intent{}, at(10))
-	tab.mistrust(n, 2, intent{}, at(20))
-	tab.mistrust(n, 0, intent{}, at(20))
+	tab.mistrust(n, 1, intent{}, at(10), at(10))
+	tab.mistrust(n, 2, intent{}, at(20), at(20))
+	tab.mistrust(n, 0, intent{}, at(20), at(20))
 	n = tab.lookup(meta.RootDir, fileEntry("f", 8))
-	n.confirmed = at(15)
+	n.confirmed, n.answered = at(15), at(25)
 	require.False(t, tab.takeConfirmed(n, 2, at(30)), "confirmed before its open came")
 	require.True(t, tab.suffices(n, 1, at(30)))
 	require.True(t, tab.takeConfirmed(n, 1, at(30)))
 	require.False(t, tab.takeConfirmed(n, 1, at(30)), "its next open")
 	require.False(t, tab.takeConfirmed(n, 3, at(30)), "never told")
 	require.False(t, tab.takeConfirmed(n, 0, at(30)), "nobody knows who that is")
-	tab.mistrust(n, 1, intent{}, at(40))
-	n.confirmed = at(50)
+	tab.mistrust(n, 1, intent{}, at(40), at(40))
+	n.confirmed, n.answered = at(50), at(50)
 	require.False(t, tab.takeConfirmed(n, 1, at(50).Add(toldLasts)), "long after")
+}
+
+// A store that takes its time for each answer costs no thread its second walk.
+func TestTableDoubtsLastHoweverSlowTheStoreIs(t *testing.T) {
+	t.Parallel()
+	tab := newTestTable()
+	t0 := time.Unix(1000, 0)
+	at := func(d time.Duration) time.Time { return t0.Add(d) }
+	n := tab.lookup(meta.RootDir, fileEntry("f", 7))
+	const slow = 2 * doubtLasts
+	tab.mistrust(n, 1, intent{write: true}, at(0), at(slow))
+	tab.mu.Lock()
+	doubted, wanted := tab.doubted(meta.RootDir, "f", at(slow+1)), tab.wanted(meta.RootDir, "f", at(slow+1))
+	tab.mu.Unlock()
+	require.True(t, doubted)
+	require.True(t, wanted)
+	n = tab.lookup(meta.RootDir, fileEntry("f", 8))
+	n.confirmed, n.answered = at(slow+1), at(2*slow)
+	require.True(t, tab.takeConfirmed(n, 1, at(2*slow+1)))
+
+	way := meta.Way{{Dir: meta.RootDir, Name: "d", Inode: 9}}
+	require.False(t, tab.mistrustWay(way, 2, at(0), at(slow)))
+	require.True(t, tab.mistrustWay(way, 2, at(slow+1), at(2*slow)), "told already")
+	require.False(t, tab.mistrustWay(way, 2, at(slow+toldLasts), at(3*slow)), "another call")
 }
 
 func TestTableNatures(t *testing.T) {

@@ -53,7 +53,7 @@ func (f *FS) standing(way meta.Way, moved error, tid uint32, came time.Time) err
 		return nil
 	case moved == nil:
 		f.table.stood(way, tid)
-	case errors.Is(moved, meta.ErrStale) && f.table.mistrustWay(way, tid, came):
+	case errors.Is(moved, meta.ErrStale) && f.table.mistrustWay(way, tid, came, time.Now()):
 		return nil
 	}
 	return moved
@@ -75,8 +75,8 @@ func (f *FS) absent(ctx context.Context, dir meta.InodeID, tid uint32, came time
 // strayed says that a thread was told of a directory that it had not come to by
 // names that stand.
 type strayed struct {
-	dir  meta.InodeID
-	came time.Time
+	dir meta.InodeID
+	at  time.Time // of the answer
 }
 
 // walker is a thread and the last name of the way it came.
@@ -91,20 +91,21 @@ func lastOf(way meta.Way, tid uint32) walker {
 }
 
 // mistrustWay puts every name of a way in doubt; told says that the thread has been
-// told of this very directory a moment ago.
-func (t *table) mistrustWay(way meta.Way, tid uint32, came time.Time) (told bool) {
+// told of this very directory a moment before its request came; now is when that is
+// answered.
+func (t *table) mistrustWay(way meta.Way, tid uint32, came, now time.Time) (told bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w, id := lastOf(way, tid), way[len(way)-1].Inode
-	if was, ok := t.strays[w]; ok && was.dir == id && came.Sub(was.came) < toldLasts {
+	if was, ok := t.strays[w]; ok && was.dir == id && came.Sub(was.at) < toldLasts {
 		return true
 	}
 	for _, s := range way {
-		t.doubt(kid{s.Dir, s.Name}, tid, came)
+		t.doubt(kid{s.Dir, s.Name}, tid, came, now)
 	}
-	prune(t.strays, doubtsKept, func(s strayed) bool { return came.Sub(s.came) >= toldLasts })
+	prune(t.strays, doubtsKept, func(s strayed) bool { return now.Sub(s.at) >= toldLasts })
 	if tid != 0 { // 0 is any thread of another pid namespace
-		t.strays[w] = strayed{id, came}
+		t.strays[w] = strayed{id, now}
 	}
 	return false
 }
