@@ -76,7 +76,7 @@ func sameListing(t testing.TB, how, want, dir string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(5 * time.Second)
+	limit := time.After(commandLimit)
 	got := listing(t, how, dir)
 	for got != want {
 		select {
@@ -99,7 +99,7 @@ func (p pair) watchAt(t *testing.T, path string) (seen func() []string) {
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	r := launch(t, cmd)
-	eventually(t, 10*time.Second, "watching "+path, func() bool {
+	eventually(t, commandLimit, "watching "+path, func() bool {
 		_, err := os.Stat(ready)
 		return err == nil
 	})

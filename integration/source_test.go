@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -102,7 +101,7 @@ sys.stdout.buffer.write(head + b"".join(iter(lambda: f.read(65536), b"")))`
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	reader := launch(t, cmd)
-	eventually(t, 20*time.Second, "half read", func() bool {
+	eventually(t, commandLimit, "half read", func() bool {
 		link, _ := os.Readlink("/proc/" + itoa(reader.pid()) + "/fd/3")
 		return link == b.path("f")
 	})
@@ -115,7 +114,7 @@ sys.stdout.buffer.write(head + b"".join(iter(lambda: f.read(65536), b"")))`
 	} else {
 		require.Regexp(t, `Input/output error|Stale file handle`, r.err)
 	}
-	eventually(t, 5*time.Second, "gone", func() bool { return run(t, "stat", b.path("f")).code != 0 })
+	soonAbsent(t, b.path("f"))
 }
 
 // What is on a mount of ours is somebody else's, and may go: it is no source,

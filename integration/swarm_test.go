@@ -19,8 +19,8 @@ import (
 // Bounds of a read without progress: what is promised, and room for a busy
 // machine.
 const (
-	deadBound  = 5*time.Second + 15*time.Second  // no provider lives
-	stuckBound = 30*time.Second + 20*time.Second // one lives and gives nothing
+	deadBound  = 5*time.Second + 25*time.Second  // no provider lives
+	stuckBound = 30*time.Second + 60*time.Second // one lives and gives nothing
 )
 
 func TestAKilledProviderLeavesCachedBytesAndEIO(t *testing.T) {
@@ -47,10 +47,7 @@ func TestAKilledProviderLeavesCachedBytesAndEIO(t *testing.T) {
 			must(t, "stat", b.path("half"))
 
 			a.start()
-			eventually(t, 20*time.Second, "the file reads again", func() bool {
-				r := runCmd(t, stuckBound, digestCmd(b.path("half")))
-				return r.code == 0 && digestOf(t, r) == hexOf(data)
-			})
+			require.Equal(t, hexOf(data), hexOf([]byte(readBack(t, b.path("half")))))
 		})
 	}
 }
@@ -61,26 +58,26 @@ func TestANodeThatHasReadServesTheNext(t *testing.T) {
 	a, b, d := c.start("a"), c.start("b"), c.start("c")
 	sum := registered(t, a, "f", 20*smallChunk+5, 1)
 	require.Equal(t, sum, digest(t, b.path("f")))
-	b.waitLocal("f")
+	d.waitHolder("f", "b") // which says so in the store some time after it has all of it
 	a.kill()
 	require.Equal(t, sum, digest(t, d.path("f")))
-	require.GreaterOrEqual(t, b.status().Counters["sent_bytes"], int64(20*smallChunk))
+	eventually(t, commandLimit, "b has sent it", func() bool { return b.status().Counters["sent_bytes"] >= 20*smallChunk })
 }
 
 func TestSeveralProvidersShareTheWork(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b, d := c.start("a"), c.start("b"), c.start("c")
+	// Each alone would need ten seconds, so that a stop of one is not the end of the other.
+	a, b, d := c.start("a", "--upload-limit=2MiB"), c.start("b", "--upload-limit=2MiB"), c.start("c")
 	sum := registered(t, a, "f", 100*smallChunk, 1)
-	b.must("get", b.path("f"))
-	eventually(t, 20*time.Second, "two providers are known", func() bool { return len(d.stat("f").Providers) == 2 })
-	before := b.status().Counters["sent_bytes"]
+	b.register(c.src("f"), "f")
+	require.Len(t, d.stat("f").Providers, 2)
 	require.Equal(t, sum, digest(t, d.path("f")))
 	d.waitLocal("f")
-	fromB := b.status().Counters["sent_bytes"] - before
-	require.Positive(t, fromB, "the second provider was not used")
-	require.Less(t, fromB, int64(100*smallChunk), "the first provider was not used")
-	require.LessOrEqual(t, d.received(), int64(102*smallChunk))
+	for _, n := range []*node{a, b} {
+		eventually(t, commandLimit, n.name+" was used", func() bool { return n.status().Counters["sent_bytes"] > 0 })
+	}
+	d.receivedAtMost(102*smallChunk, smallBlock)
 }
 
 func TestTwoDeadProvidersAndOneLive(t *testing.T) {
@@ -90,14 +87,14 @@ func TestTwoDeadProvidersAndOneLive(t *testing.T) {
 	sum := registered(t, a, "f", 20*smallChunk, 1)
 	b.must("get", b.path("f"))
 	d.must("get", d.path("f"))
-	eventually(t, 20*time.Second, "three providers are known", func() bool { return len(e.stat("f").Providers) == 3 })
+	eventually(t, commandLimit, "three providers are known", func() bool { return len(e.stat("f").Providers) == 3 })
 	b.kill()
 	d.kill()
 	r := runCmd(t, commandLimit, digestCmd(e.path("f")))
 	require.Zero(t, r.code, r.String())
 	require.Equal(t, sum, digestOf(t, r))
-	require.Less(t, r.took, 15*time.Second)
-	eventually(t, 20*time.Second, "the dead are no longer chosen", func() bool {
+	require.Less(t, r.took, deadBound)
+	eventually(t, commandLimit, "the dead are no longer chosen", func() bool {
 		alive := 0
 		for _, p := range e.stat("f").Providers {
 			if p.Node == a.status().Node.ID || p.Node == e.status().Node.ID {
@@ -114,13 +111,13 @@ func TestAFrozenProviderIsHedged(t *testing.T) {
 	a, b, d := c.start("a"), c.start("b"), c.start("c")
 	sum := registered(t, a, "f", 40*smallChunk, 1)
 	b.must("get", b.path("f"))
-	eventually(t, 20*time.Second, "two providers are known", func() bool { return len(d.stat("f").Providers) == 2 })
+	eventually(t, commandLimit, "two providers are known", func() bool { return len(d.stat("f").Providers) == 2 })
 	b.proc.signal(syscall.SIGSTOP)
 	r := runCmd(t, commandLimit, digestCmd(d.path("f")))
 	b.proc.signal(syscall.SIGCONT)
 	require.Zero(t, r.code, r.String())
 	require.Equal(t, sum, digestOf(t, r))
-	require.Less(t, r.took, 15*time.Second)
+	require.Less(t, r.took, 30*time.Second, "a block was awaited from it to the end")
 }
 
 func TestTheOnlyProviderFrozenIsEIOWithinTheBoundAndRecovers(t *testing.T) {
@@ -134,10 +131,7 @@ func TestTheOnlyProviderFrozenIsEIOWithinTheBoundAndRecovers(t *testing.T) {
 	r := runCmd(t, stuckBound, exec.Command("cat", b.path("f")))
 	requireEIO(t, r, data)
 	a.proc.signal(syscall.SIGCONT)
-	eventually(t, 30*time.Second, "the file reads again", func() bool {
-		r := runCmd(t, stuckBound, digestCmd(b.path("f")))
-		return r.code == 0 && digestOf(t, r) == sum
-	})
+	require.Equal(t, sum, hexOf([]byte(readBack(t, b.path("f")))))
 }
 
 func TestALyingProviderNeverShows(t *testing.T) {
@@ -151,7 +145,7 @@ func TestALyingProviderNeverShows(t *testing.T) {
 			sum := registered(t, a, "f", 20*smallChunk, 1)
 			data := content(t, c.src("f"))
 			b.must("get", b.path("f"))
-			eventually(t, 20*time.Second, "two providers are known", func() bool { return len(d.stat("f").Providers) == 2 })
+			eventually(t, commandLimit, "two providers are known", func() bool { return len(d.stat("f").Providers) == 2 })
 
 			p.set(f)
 			r := runCmd(t, commandLimit, digestCmd(d.path("f")))
@@ -169,10 +163,7 @@ func TestALyingProviderNeverShows(t *testing.T) {
 				requireEIO(t, r, data)
 			}
 			p.set(honest)
-			eventually(t, 60*time.Second, "the file reads again", func() bool {
-				r := runCmd(t, 2*stuckBound, digestCmd(e.path("f")))
-				return r.code == 0 && digestOf(t, r) == sum
-			})
+			require.Equal(t, sum, hexOf([]byte(readBack(t, e.path("f")))))
 		})
 	}
 }
@@ -185,7 +176,7 @@ func TestARestartedProviderIsFoundAgain(t *testing.T) {
 	sameAt(t, c.src("f"), b.path("f"), 0, 100)
 	a.kill()
 	a.start() // same address, another incarnation
-	require.Equal(t, sum, digest(t, b.path("f")))
+	require.Equal(t, sum, hexOf([]byte(readBack(t, b.path("f")))))
 }
 
 func TestANodeOnTheSameAddressIsNotTakenForAnother(t *testing.T) {
@@ -276,10 +267,10 @@ func TestARangeOutsideTheObjectIsRefused(t *testing.T) {
 // ask sends bytes as they are and returns the head of the answer.
 func ask(t testing.TB, addr string, request []byte) *http.Response {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", addr, time.Minute)
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	_, err = conn.Write(request)
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -43,7 +42,7 @@ func TestCloseFailsWithTheStoreDownAndTheBytesStay(t *testing.T) {
 	if os.Getenv(plainEnv) != "" {
 		return
 	}
-	c := newCluster(t, "--meta-timeout=2s")
+	c := newCluster(t)
 	s := ownStore(t, c)
 	a, b := c.start("a"), c.start("b")
 	must(t, "mkdir", a.path("d"))
@@ -53,7 +52,7 @@ func TestCloseFailsWithTheStoreDownAndTheBytesStay(t *testing.T) {
 	writeFile(t, c.src("part"), 2*smallBlock, 2)
 	s.stop()
 	require.Equal(t, "EIO", h.does("close f"))
-	r := runCmd(t, 30*time.Second, exec.Command("cp", c.src("part"), a.path("d/part")))
+	r := runCmd(t, outageBound, exec.Command("cp", c.src("part"), a.path("d/part")))
 	require.NotZero(t, r.code, "cp succeeded with the store down")
 	require.Contains(t, r.err, "Input/output error")
 
@@ -64,6 +63,7 @@ func TestCloseFailsWithTheStoreDownAndTheBytesStay(t *testing.T) {
 	require.Len(t, ls, 1)
 	require.Equal(t, "closed", ls[0].State)
 	a.must("recover", "--all")
+	inTouch(t, b) // which was there while the store was away
 	for _, n := range []*node{a, b} {
 		require.Equal(t, repeat(10*smallBlock), text(t, n.path("d/f")))
 	}

@@ -151,12 +151,12 @@ func TestAPinnedFileStaysUntilItIsUnpinned(t *testing.T) {
 	b.must("unpin", b.path("m"))
 	require.False(t, pinned("0"))
 	others()
-	require.False(t, b.local("m/0"), "it is like any other")
+	eventually(t, commandLimit, "it is like any other", func() bool { return !b.local("m/0") })
 
 	// A pin ends with the last name of the file.
 	b.must("pin", b.path("m", "1"))
 	a.must("unregister", a.path("m", "1"))
-	eventually(t, 20*time.Second, "the pin is gone", func() bool {
+	eventually(t, commandLimit, "the pin is gone", func() bool {
 		b.must("gc")
 		raw, err := os.ReadFile(filepath.Join(b.cache, "pins"))
 		require.NoError(t, err)
@@ -201,7 +201,10 @@ func TestTraceTellsWhoSentWhat(t *testing.T) {
 			Bytes   int64   `json:"bytes"`
 		} `json:"requests"`
 	}
-	b.json(&tr, "trace", b.path("m", "f"))
+	eventually(t, commandLimit, "all requests have ended", func() bool {
+		b.json(&tr, "trace", b.path("m", "f"))
+		return len(tr.Requests) >= 7
+	})
 	blocks := map[int]int64{}
 	for _, r := range tr.Requests {
 		require.Equal(t, "a", r.Name)

@@ -86,6 +86,37 @@ func absent(t testing.TB, path string) bool {
 	return r.code != 0
 }
 
+// soonAbsent waits until a name that was looked at here does not exist any more:
+// a stat may show the old state until the news has come (N1).
+func soonAbsent(t testing.TB, path string) {
+	t.Helper()
+	eventually(t, commandLimit, path+" is no more", func() bool { return absent(t, path) })
+}
+
+// soonText waits until a file has some content.
+func soonText(t testing.TB, want, path string) {
+	t.Helper()
+	eventually(t, commandLimit, path+" is "+want, func() bool {
+		r := run(t, "cat", path)
+		return r.code == 0 && string(r.out) == want
+	})
+}
+
+// readBack reads a whole file of which the store, or a node that holds it, came
+// back a moment ago: until it is found again a read may fail (R3), but what it
+// gives is for the caller to judge.
+func readBack(t testing.TB, path string) string {
+	t.Helper()
+	var r result
+	eventually(t, commandLimit, path+" can be read again", func() bool {
+		if r = run(t, "cat", path); r.code != 0 {
+			require.Contains(t, r.err, "Input/output error")
+		}
+		return r.code == 0
+	})
+	return string(r.out)
+}
+
 func size(t testing.TB, path string) string {
 	t.Helper()
 	return strings.TrimSpace(must(t, "stat", "-c", "%s", path))

@@ -103,7 +103,7 @@ def serve(root: pathlib.Path) -> None:
 
 def quiet() -> None:
     os.environ |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
-                   "HF_HUB_ETAG_TIMEOUT": "30", "HF_TOKEN_PATH": "/nonexistent", "NO_PROXY": "127.0.0.1"}
+                   "HF_HUB_ETAG_TIMEOUT": "120", "HF_HUB_DOWNLOAD_TIMEOUT": "120", "HF_TOKEN_PATH": "/nonexistent", "NO_PROXY": "127.0.0.1"}
 
 
 def show(snapshot: str) -> None:
