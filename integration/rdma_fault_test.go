@@ -42,7 +42,7 @@ func TestRDMAInterfaceDeleted(t *testing.T) {
 	c, a, b := rdmaPair(t, "127.0.0.1:0", "127.0.0.1:0")
 	src, want := randomFile(t, c, "model", 64<<20)
 	a.register(src, "model")
-	must(t, "tc", "qdisc", "add", "dev", "p0", "root", "tbf", "rate", "200mbit", "burst", "256kb", "latency", "200ms")
+	must(t, "tc", "qdisc", "add", "dev", "p0", "root", "tbf", "rate", "100mbit", "burst", "256kb", "latency", "200ms")
 	read := launch(t, exec.Command("sh", "-c", `sha256sum <"$1"`, "sh", b.path("model")))
 	eventually(t, 60*time.Second, "some bytes by RDMA", func() bool { return b.status().Counters["rdma_received_bytes"] >= 8<<20 })
 	gone := launch(t, exec.Command("ip", "link", "delete", "p0")) // ends when nobody has the devices open

@@ -31,7 +31,7 @@ func slowLink(t *testing.T, rate string) {
 func TestRDMAKilled(t *testing.T) {
 	none := rdmaHeld(t)
 	c, a, b := rdmaPair(t, "127.0.0.1:0", "127.0.0.1:0")
-	slowLink(t, "200mbit")
+	slowLink(t, "100mbit")
 	held, middle := "", 0
 	for round := range rdmaKillRounds {
 		name := fmt.Sprintf("model%d", round)
@@ -49,8 +49,9 @@ func TestRDMAKilled(t *testing.T) {
 		}
 		victim.kill()
 		victim.start()
-		read.finish(t, 120*time.Second) // whether it could go on is not judged: its only provider may be gone
-		require.Equal(t, want, sum(t, b.path(name)), "round %d, %s was killed", round, victim.name)
+		read.finish(t, 120*time.Second)                   // whether it could go on is not judged: its only provider may be gone
+		again := hexOf([]byte(readBack(t, b.path(name)))) // its provider may not be found again at once
+		require.Equal(t, want, again+"  -\n", "round %d, %s was killed", round, victim.name)
 		require.Zero(t, a.status().Counters["rdma_leases_expired"])
 		b.must("drop", b.path(name)) // a guest keeps all of it in memory
 		must(t, "rm", src)
@@ -64,6 +65,6 @@ func TestRDMAKilled(t *testing.T) {
 	require.Greater(t, middle, rdmaKillRounds/2, "most were killed too late")
 	a.stop()
 	b.stop()
-	require.Equal(t, none, rdmaHeld(t), "something is held that nobody has")
+	eventually(t, 60*time.Second, "nothing is held that nobody has; at first there was: "+none, func() bool { return rdmaHeld(t) == none })
 	report(t, "%d kills, %d of them while the file was being read; held before and after: %s", rdmaKillRounds, middle, strings.Join(strings.Fields(held), " "))
 }

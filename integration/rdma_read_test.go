@@ -75,7 +75,7 @@ func TestRDMALinkCut(t *testing.T) {
 	c, a, b := rdmaPair(t, "127.0.0.1:0", "127.0.0.1:0")
 	src, want := randomFile(t, c, "model", 160<<20)
 	a.register(src, "model")
-	must(t, "tc", "qdisc", "add", "dev", "p0", "root", "tbf", "rate", "400mbit", "burst", "256kb", "latency", "200ms")
+	must(t, "tc", "qdisc", "add", "dev", "p0", "root", "tbf", "rate", "200mbit", "burst", "256kb", "latency", "200ms")
 	t.Cleanup(func() {
 		must(t, "tc", "qdisc", "del", "dev", "p0", "root")
 		must(t, "ip", "link", "set", "p1", "up")

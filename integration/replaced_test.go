@@ -30,7 +30,7 @@ func replaceUnderReaders(t *testing.T, versions int) {
 			if how == "rename" { // else it shows what has been written so far (R4)
 				watchers = append(watchers, look(t, "rounds.py", "look", a))
 			}
-			limit := max(commandLimit, time.Duration(versions)*300*time.Millisecond) // for a hang, not for speed
+			limit := max(commandLimit, time.Duration(versions)*3*time.Second) // for a hang, not for speed
 			r := runCmd(t, limit, exec.Command(world.python, pythonArgs("rounds.py", []string{"replace", a, itoa(versions), how})...))
 			require.Zero(t, r.code, "%s", r)
 			for _, w := range watchers {

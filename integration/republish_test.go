@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,8 +28,14 @@ func TestWhatIsClosedHereIsReadElsewhereAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	a, b := p.mkdir(t, "d")
-	python(t, "rounds.py", "pipe", a, b, "300") // the same size each time, many a second
-	python(t, "rounds.py", "pipe", b, a, "100")
+	pipe := func(here, there string, rounds int) { // the same size each time, many a second
+		t.Helper()
+		limit := max(commandLimit, time.Duration(rounds)*2*time.Second) // for a hang, not for speed
+		r := runCmd(t, limit, exec.Command(world.python, pythonArgs("rounds.py", []string{"pipe", here, there, itoa(rounds)})...))
+		require.Zero(t, r.code, "%s", r)
+	}
+	pipe(a, b, 300)
+	pipe(b, a, 100)
 }
 
 func TestTwoNodesStormOneFolder(t *testing.T) {

@@ -179,7 +179,7 @@ func TestWhatWasPublishedIsThereWhenAnotherNodeIsTold(t *testing.T) {
 	for _, f := range []io.Closer{toA, toB, fromA, fromB} {
 		require.NoError(t, f.Close())
 	}
-	limit := max(commandLimit, publishRounds*300*time.Millisecond) // for a hang, not for speed
+	limit := max(commandLimit, publishRounds*600*time.Millisecond) // for a hang, not for speed
 	wrote, read := w.finish(t, limit), r.finish(t, limit)
 	require.Zero(t, wrote.code, "%s", wrote)
 	require.Zero(t, read.code, "%s", read)

@@ -124,7 +124,8 @@ type result struct {
 
 func (r result) String() string { return strings.TrimSpace(string(r.out) + "\n" + r.err) }
 
-const commandLimit = 2 * time.Minute
+// commandLimit is for what hangs, and for what comes by itself: not for speed.
+const commandLimit = 4 * time.Minute
 
 // run runs a command to its end, commandLimit at most.
 func run(t testing.TB, name string, args ...string) result {
