@@ -105,7 +105,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
+		return ctx.Err() == nil // both may have come to pass
 	case <-ctx.Done():
 		return false
 	}

@@ -45,7 +45,8 @@ func RunVisible(t *testing.T, open func(t *testing.T) meta.Slots, watches func()
 	for range 10 {
 		view(nil)
 	}
-	require.Zero(t, watches(), "idle nodes watch nothing")
+	idle := func() bool { return watches() == 0 }
+	require.Eventually(t, idle, soon, 10*time.Millisecond, "idle nodes watch nothing")
 	count := func(n int) { // a watch comes and goes a moment after it is wanted
 		t.Helper()
 		require.Eventually(t, func() bool { return watches() == n }, soon, 10*time.Millisecond, "%d watches wanted", n)
