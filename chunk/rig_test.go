@@ -1,7 +1,9 @@
 package chunk_test
 
 import (
+	"bytes"
 	"context"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,6 +42,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 
 func bubbleOn(t *testing.T, pieces bool, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
+		defer time.AfterFunc(longest, forever).Stop()
 		r := newRig(t)
 		if pieces {
 			r.cfg.Transport = chunktest.Streaming{Net: r.net}
@@ -51,6 +54,16 @@ func bubbleOn(t *testing.T, pieces bool, test func(t *testing.T, r *rig)) {
 		test(t, r)
 		r.close()
 	})
+}
+
+// longest is more time than any test lets go by.
+const longest = 24 * time.Hour
+
+// forever ends a test in which somebody waits without end: fake time would pass
+// as fast as it can, and nothing would ever be said. All goroutines are shown.
+func forever() {
+	debug.SetTraceback("all")
+	panic("fake time goes on and on: who waits?")
 }
 
 func newRig(t testing.TB) *rig {
@@ -95,7 +108,25 @@ func (r *rig) read(rd *chunk.Reader, off, n int64) {
 	r.t.Helper()
 	got, err := fetch(r.t.Context(), rd, off, n)
 	require.NoError(r.t, err)
-	require.Equal(r.t, chunktest.Bytes(rd.Object(), off, n), got)
+	same(r.t, rd.Object(), off, n, got)
+}
+
+// same compares what was read with what the object has there. It names the
+// blocks that differ: to print megabytes side by side takes minutes.
+func same(t testing.TB, o chunk.Object, off, n int64, got []byte) {
+	t.Helper()
+	want := chunktest.Bytes(o, off, n)
+	if bytes.Equal(want, got) {
+		return
+	}
+	require.Len(t, got, len(want))
+	var wrong []int
+	for i := range got {
+		if b := int((off + int64(i)) / o.BlockSize); got[i] != want[i] && (len(wrong) == 0 || wrong[len(wrong)-1] != b) {
+			wrong = append(wrong, b)
+		}
+	}
+	require.Empty(t, wrong, "blocks of which wrong bytes were read")
 }
 
 // fails reads and wants an error; it returns how long it took, and that.

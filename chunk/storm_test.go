@@ -94,7 +94,7 @@ func session(t *testing.T, r *rig, rng *rand.Rand, o chunk.Object, sound bool) {
 		cancel()
 		switch {
 		case err == nil:
-			require.Equal(t, chunktest.Bytes(o, off, n), got)
+			same(t, o, off, n, got)
 		case own && errors.Is(err, context.Canceled):
 		default:
 			require.False(t, sound, "read %d+%d: %v", off, n, err)

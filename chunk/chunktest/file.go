@@ -120,7 +120,7 @@ type File struct {
 	sums map[int]uint32
 	puts int
 	// staged are the blocks being written in pieces.
-	staged map[int]bool
+	staged map[int]*stage
 }
 
 var _ chunk.File = (*File)(nil)
@@ -178,11 +178,12 @@ func (f *File) Put(block int, data []byte, sum uint32) error {
 	if err := f.store.fault(); err != nil {
 		return err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.staged, block)
 	if _, err := f.mem.WriteAt(data, f.o.Block(block).Off); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.puts++
 	f.sums[block] = sum
 	f.set(block)
@@ -197,9 +198,15 @@ func (f *File) PutZero(blocks chunk.Bitmap) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range blocks.Len() {
-		if blocks.Has(i) {
-			f.set(i)
+		if !blocks.Has(i) || f.have.Has(i) {
+			continue
 		}
+		delete(f.staged, i)
+		b := f.o.Block(i)
+		if _, err := f.mem.WriteAt(make([]byte, b.Len), b.Off); err != nil {
+			return err
+		}
+		f.set(i)
 	}
 	return nil
 }

@@ -39,12 +39,15 @@ func (s Streaming) FetchTo(ctx context.Context, from chunk.Peer, ref chunk.Block
 	return b, nil
 }
 
-// stage writes one block of a File.
+// stage writes one block of a File, until a Put takes the block over.
 type stage struct {
 	f     *File
 	block int
 	at    int64
 }
+
+// errTaken: a Put of the same block came meanwhile.
+var errTaken = errors.New("block was put meanwhile")
 
 var _ chunk.Stager = (*File)(nil)
 
@@ -55,20 +58,26 @@ func (f *File) Stage(block int) (chunk.Stage, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.have.Has(block) || f.staged[block] {
+	if f.have.Has(block) || f.staged[block] != nil {
 		return nil, errors.New("block is here or being written")
 	}
 	if f.staged == nil {
-		f.staged = map[int]bool{}
+		f.staged = map[int]*stage{}
 	}
-	f.staged[block] = true
-	return &stage{f: f, block: block}, nil
+	st := &stage{f: f, block: block}
+	f.staged[block] = st
+	return st, nil
 }
 
 // Write implements chunk.Stage.
 func (s *stage) Write(piece []byte) error {
 	if err := s.f.store.writeFault(); err != nil {
 		return err
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if s.f.staged[s.block] != s {
+		return errTaken
 	}
 	_, err := s.f.mem.WriteAt(piece, s.f.o.Block(s.block).Off+s.at)
 	s.at += int64(len(piece))
@@ -77,12 +86,16 @@ func (s *stage) Write(piece []byte) error {
 
 // Commit implements chunk.Stage.
 func (s *stage) Commit(sum uint32) error {
-	s.Abort()
 	if err := s.f.store.fault(); err != nil {
+		s.end()
 		return err
 	}
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if s.f.staged[s.block] != s {
+		return errTaken
+	}
+	delete(s.f.staged, s.block)
 	s.f.puts++
 	s.f.sums[s.block] = sum
 	s.f.set(s.block)
@@ -90,8 +103,13 @@ func (s *stage) Commit(sum uint32) error {
 }
 
 // Abort implements chunk.Stage.
-func (s *stage) Abort() {
+func (s *stage) Abort() { s.end() }
+
+// end takes the stage off its file, if it still is there.
+func (s *stage) end() {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
-	delete(s.f.staged, s.block)
+	if s.f.staged[s.block] == s {
+		delete(s.f.staged, s.block)
+	}
 }
