@@ -26,7 +26,7 @@ type gate struct {
 type seat struct {
 	wake    func()
 	waiting [2]bool
-	seen    [2]uint64 // gate.freed when refused last
+	seen    [2]uint64 // gate.freed when refused last for want of room
 	asked   [2]bool   // refused in this round
 }
 
@@ -168,7 +168,11 @@ type intake struct {
 
 // open reports whether one more block of n bytes may be asked for at all.
 func (in intake) open(n int64, speculative bool) bool {
-	if in.ahead(speculative) || !in.g.fits(n, speculative) {
+	switch {
+	case in.ahead(speculative):
+		in.queue(speculative)
+		return false
+	case !in.g.fits(n, speculative):
 		in.wait(speculative)
 		return false
 	}
@@ -192,9 +196,16 @@ func (in intake) ahead(speculative bool) bool {
 
 // wait puts the swarm in line, to be woken when anything is given back.
 func (in intake) wait(speculative bool) {
+	in.queue(speculative)
+	in.s.seen[kind(speculative)] = in.g.freed
+}
+
+// queue puts the swarm in line behind those that go first. It has had no look at
+// what was freed, and is woken once they are done: they may have no use for it.
+func (in intake) queue(speculative bool) {
 	k := kind(speculative)
 	in.s.asked[k] = true
-	in.s.seen[k] = in.g.freed
+	in.s.seen[k] = in.g.freed - 1
 	if !in.s.waiting[k] {
 		in.s.waiting[k] = true
 		in.g.line[k] = append(in.g.line[k], in.s)
