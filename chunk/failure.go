@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -146,31 +147,41 @@ func (s *swarm) expire(now time.Time) {
 	if len(s.waiters) == 0 {
 		return
 	}
-	l := s.e.cfg.Limits
-	changed := s.changed()
-	live, asked := false, false
+	changed, looked := s.changed(), false
+	live := sync.OnceValue(func() bool { return s.e.gate.live(s.board.peers, now, s.e.cfg.Limits.Stall) })
 	for w := range s.waiters {
-		idle := now.Sub(w.base) + w.spent
-		if !changed && idle < l.NoProvider {
+		kind := s.verdictOn(w, changed, live, now)
+		if kind != nil && !looked { // nobody is told that something is absent that is here
+			s.adopt(true, now)
+			looked = true
+			if _, waits := s.waiters[w]; !waits {
+				continue
+			}
+			kind = s.verdictOn(w, changed, live, now)
+		}
+		if kind == nil {
 			continue
 		}
-		block := s.lacking(w)
-		if changed && !s.disc.locating && !s.board.holder(block) {
-			s.settle(w, s.failure(block, ErrSourceChanged, now.Sub(w.base)))
-			continue
+		if !errors.Is(kind, ErrSourceChanged) {
+			s.gaveUpAfter(now.Sub(w.base)+w.spent, now)
 		}
-		if idle >= l.NoProvider && !asked {
-			live, asked = s.e.gate.live(s.board.peers, now, l.Stall), true
-		}
-		switch {
-		case idle >= l.NoProvider && !live:
-			s.gaveUpAfter(idle, now)
-			s.settle(w, s.failure(block, ErrNoProvider, now.Sub(w.base)))
-		case idle >= l.Stall:
-			s.gaveUpAfter(idle, now)
-			s.settle(w, s.failure(block, ErrStalled, now.Sub(w.base)))
-		}
+		s.settle(w, s.failure(s.lacking(w), kind, now.Sub(w.base)))
 	}
+}
+
+// verdictOn returns why a wait has to end now; nil if it goes on. live says
+// whether any provider is.
+func (s *swarm) verdictOn(w *waiter, changed bool, live func() bool, now time.Time) error {
+	l, idle := s.e.cfg.Limits, now.Sub(w.base)+w.spent
+	switch {
+	case changed && !s.disc.locating && !s.board.holder(s.lacking(w)):
+		return ErrSourceChanged
+	case idle >= l.NoProvider && !live():
+		return ErrNoProvider
+	case idle >= l.Stall:
+		return ErrStalled
+	}
+	return nil
 }
 
 // gaveUpAfter notes a wait that ended without its bytes.

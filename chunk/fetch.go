@@ -128,6 +128,9 @@ func (s *swarm) landed(f *flight, r result, now time.Time) {
 	s.board.end(f, true)
 	if s.board.have.Has(f.block) {
 		c.duplicates.Add(1)
+		if r.stored {
+			s.stores(now)
+		}
 		if r.buf != nil {
 			r.buf.release()
 		}
@@ -143,12 +146,11 @@ func (s *swarm) landed(f *flight, r result, now time.Time) {
 
 // kept notes a block that is stored.
 func (s *swarm) kept(block int, now time.Time) {
-	s.uncached.Store(false)
-	s.putErr = nil
 	delete(s.sums, block)
 	abort(s.board.arrived(block))
 	s.here.Store(s.board.bytes())
 	s.present(block, nil, now)
+	s.stores(now)
 	if s.board.left == 0 {
 		s.finish()
 		return
@@ -156,6 +158,14 @@ func (s *swarm) kept(block int, now time.Time) {
 	if !s.told && s.board.chunkOf(block) {
 		s.told = true
 		s.e.herald.tell(s.o.Set, false)
+	}
+}
+
+// stores notes that storing works.
+func (s *swarm) stores(now time.Time) {
+	s.putErr = nil
+	if s.uncached.Swap(false) {
+		s.adopt(false, now) // there may be a file only now, with more in it
 	}
 }
 

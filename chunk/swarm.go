@@ -196,6 +196,9 @@ func (s *swarm) step(now time.Time) {
 	s.ramp(now)
 	s.linger(now)
 	s.expire(now)
+	if s.complete.Load() { // what was missed is in the file
+		return
+	}
 	s.discover(now)
 	s.board.held = s.uncached.Load() || s.disc.zeros == zerosAsked || s.e.cfg.NoPrefetch && s.alls == 0
 	var flights []*flight

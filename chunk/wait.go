@@ -21,6 +21,9 @@ type waiter struct {
 // enlist starts a wait.
 func (s *swarm) enlist(w *waiter, now time.Time) {
 	w.base = now
+	if w.all {
+		s.adopt(false, now)
+	}
 	s.waiters[w] = struct{}{}
 	s.forgive(now)
 	if w.all {

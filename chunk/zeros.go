@@ -45,14 +45,5 @@ func (s *swarm) zeroed(zeros Bitmap, err error, now time.Time) {
 		return
 	}
 	d.zeros = zerosKnown
-	for i := range zeros.Len() {
-		if zeros.Has(i) && !s.board.have.Has(i) {
-			abort(s.board.arrived(i))
-			s.present(i, nil, now)
-		}
-	}
-	s.here.Store(s.board.bytes())
-	if s.board.left == 0 {
-		s.finish()
-	}
+	s.arrived(zeros, true, now)
 }
