@@ -59,6 +59,7 @@ type flight struct {
 	counted bool // its bytes count as speculation
 	hedge   bool
 	started time.Time
+	moved   time.Time // when bytes of it last came, as far as was told
 	late    bool
 	lost    bool // another flight brought the block first, or nobody wants it
 

@@ -32,25 +32,26 @@ func (s *swarm) launch(f *flight) {
 		s.e.counts.hedges.Add(1)
 	}
 	check := s.checker(f)
-	from := f.peer.Peer
+	from, came := f.peer.Peer, s.watch(f)
 	s.workers.Add(1)
 	go func() {
 		defer s.workers.Done()
 		defer cancel()
-		r := s.fetch(ctx, from, f.block, !f.spec, check)
+		r := s.fetch(ctx, from, f.block, !f.spec, check, came)
 		s.post(func(now time.Time) { s.landed(f, r, now) })
 	}()
 }
 
 // fetch brings one block here: transfer, check, store. It runs outside the
-// loop and holds the lent memory no longer than that takes.
-func (s *swarm) fetch(ctx context.Context, from Peer, block int, demand bool, check *checker) (r result) {
+// loop and holds the lent memory no longer than that takes. came is called now
+// and then while bytes come, where the transport tells of them.
+func (s *swarm) fetch(ctx context.Context, from Peer, block int, demand bool, check *checker, came func(n int)) (r result) {
 	check.begin(ctx)
 	defer check.stop()
 	ref := s.o.Ref(block)
 	ref.Demand = demand
 	if streamer, st := s.stage(block); st != nil {
-		r, again := s.stream(ctx, from, ref, check, streamer, st)
+		r, again := s.stream(ctx, from, ref, check, streamer, st, came)
 		if !again {
 			return r
 		}
@@ -128,9 +129,6 @@ func (s *swarm) landed(f *flight, r result, now time.Time) {
 	s.board.end(f, true)
 	if s.board.have.Has(f.block) {
 		c.duplicates.Add(1)
-		if r.stored {
-			s.stores(now)
-		}
 		if r.buf != nil {
 			r.buf.release()
 		}

@@ -28,8 +28,9 @@ type Limits struct {
 	// Grace is how long a fetch, or a whole object, that nobody wants any
 	// more is kept alive (10 s).
 	Grace time.Duration
-	// Stall is how long a read waits without any of its blocks arriving
-	// while a provider lives (30 s), NoProvider the same with none (5 s).
+	// Stall is how long a read waits without a byte of its blocks arriving,
+	// or without a whole one where the transport tells of no less, while a
+	// provider lives (30 s), NoProvider the same with none (5 s).
 	Stall      time.Duration
 	NoProvider time.Duration
 	// Relocate is how often the registry is asked again while an object is
@@ -60,6 +61,7 @@ const (
 	secondChance  = 3 * firstBackoff / 2   // which waits so long: a peer is probed once
 	leastPatience = 200 * time.Millisecond // for a demanded block that a source sends to somebody else
 	mostPatience  = 4 * time.Second
+	moveTick      = time.Second // how often a flight tells that its bytes come
 	activeTick    = 100 * time.Millisecond
 	idleTick      = time.Second
 )

@@ -65,10 +65,11 @@ type Transport interface {
 type Streamer interface {
 	// FetchTo is Fetch of one block without lent memory: put gets its bytes in
 	// order, in pieces that are whole pages but for the last, each valid
-	// during the call only. They are not to be trusted before FetchTo has
-	// returned without an error. An error of put ends the fetch and is
-	// returned, wrapped. Data of what is returned is nil; of a block that is
-	// Zero, put gets nothing.
+	// during the call only; of a block that comes slowly, once in a few
+	// seconds at least, since that is how it is seen to come. They are not to
+	// be trusted before FetchTo has returned without an error. An error of put
+	// ends the fetch and is returned, wrapped. Data of what is returned is nil;
+	// of a block that is Zero, put gets nothing.
 	FetchTo(ctx context.Context, from Peer, ref BlockRef, put func(piece []byte) error) (Received, error)
 }
 

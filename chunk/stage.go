@@ -31,10 +31,11 @@ func (s *swarm) stage(block int) (Streamer, Stage) {
 
 // stream brings a block here piece by piece. again says that it could not be
 // written, and has to come once more for those who wait.
-func (s *swarm) stream(ctx context.Context, from Peer, ref BlockRef, check *checker, streamer Streamer, st Stage) (r result, again bool) {
+func (s *swarm) stream(ctx context.Context, from Peer, ref BlockRef, check *checker, streamer Streamer, st Stage, came func(n int)) (r result, again bool) {
 	start := time.Now()
 	var putErr error
 	b, err := streamer.FetchTo(ctx, from, ref, func(piece []byte) error {
+		came(len(piece))
 		putErr = st.Write(piece)
 		return putErr
 	})

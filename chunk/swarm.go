@@ -49,7 +49,8 @@ type swarm struct {
 	allsUntil time.Time // whole for a while after the last of them left
 	read      bool      // enough was read: whole from now on
 	sums      map[int]uint32
-	told      bool // a whole chunk was announced
+	most      map[int]int64 // bytes that one request has brought of a block that is waited for
+	told      bool          // a whole chunk was announced
 	putErr    error
 	gaveUp    time.Time     // when a wait last ended without its bytes, and none came since
 	gaveUpIn  time.Duration // how long it had waited
@@ -72,6 +73,7 @@ func newSwarm(e *Engine, o Object) *swarm {
 		waiters: map[*waiter]struct{}{},
 		wants:   map[int]*want{},
 		sums:    map[int]uint32{},
+		most:    map[int]int64{},
 	}
 	s.ctx, s.cancel = context.WithCancel(e.ctx)
 	s.seat.wake = s.poke

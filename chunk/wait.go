@@ -28,6 +28,9 @@ func (s *swarm) enlist(w *waiter, now time.Time) {
 	s.forgive(now)
 	if w.all {
 		w.left = s.board.left
+		if s.alls == 0 {
+			clear(s.most)
+		}
 		s.alls++
 		s.board.undamage()
 		if err := s.putErr; err != nil && s.uncached.Load() && now.UnixNano() < s.storeAt.Load() {
@@ -61,6 +64,7 @@ func (s *swarm) demand(w *waiter, block int) {
 	if t == nil {
 		t = &want{}
 		s.wants[block] = t
+		delete(s.most, block)
 	}
 	t.waiters = append(t.waiters, w)
 	s.board.demand(block)
@@ -132,10 +136,11 @@ func (s *swarm) unlist(w *waiter, now time.Time) {
 	}
 }
 
-// linger stops fetching what nobody has wanted for the grace period.
+// linger stops fetching what nobody has wanted for the grace period. What still
+// comes is let finish: its bytes would be thrown away.
 func (s *swarm) linger(now time.Time) {
 	for block, t := range s.wants {
-		if len(t.waiters) > 0 || now.Before(t.until) {
+		if len(t.waiters) > 0 || now.Before(t.until) || s.board.moves(block, now) {
 			continue
 		}
 		delete(s.wants, block)
@@ -150,6 +155,7 @@ func (s *swarm) linger(now time.Time) {
 // when it could not be stored.
 func (s *swarm) present(block int, buf *buffer, now time.Time) {
 	s.gaveUp = time.Time{}
+	delete(s.most, block)
 	if t := s.wants[block]; t != nil {
 		delete(s.wants, block)
 		for _, w := range t.waiters {

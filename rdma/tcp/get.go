@@ -33,7 +33,7 @@ type sink func(body io.Reader, w *watchdog) (n int64, sum uint32, err error)
 // into returns a sink that fills p, which is as long as the block.
 func into(p []byte) sink {
 	return func(body io.Reader, w *watchdog) (int64, uint32, error) {
-		n, sum, err := readBody(body, p, 0, w)
+		n, sum, err := readBody(body, p, 0, time.Time{}, w)
 		return int64(n), sum, err
 	}
 }
@@ -91,8 +91,9 @@ func request(ctx context.Context, t target, ref chunk.BlockRef) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// readBody fills p straight from the connection, and adds it to sum.
-func readBody(body io.Reader, p []byte, sum uint32, w *watchdog) (n int, _ uint32, err error) {
+// readBody fills p straight from the connection, and adds it to sum. Past until,
+// unless that is zero, it is content with what has come.
+func readBody(body io.Reader, p []byte, sum uint32, until time.Time, w *watchdog) (n int, _ uint32, err error) {
 	for n < len(p) {
 		m, err := body.Read(p[n:min(n+readPiece, len(p))])
 		if m > 0 {
@@ -105,6 +106,9 @@ func readBody(body io.Reader, p []byte, sum uint32, w *watchdog) (n int, _ uint3
 				err = io.ErrUnexpectedEOF
 			}
 			return n, sum, err
+		}
+		if !until.IsZero() && time.Now().After(until) {
+			break
 		}
 	}
 	return n, sum, nil

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/rdma"
@@ -14,6 +15,10 @@ import (
 // of 512 KiB is walked at half the speed. Smaller pieces would stay in nearer
 // caches, from the socket to the file.
 const streamPiece = 2 << 20
+
+// pieceTime is how long a piece may take to come before what is there of it is
+// handed on: that is how a block on a slow link is seen to come.
+const pieceTime = time.Second
 
 var _ chunk.Streamer = (*Client)(nil)
 
@@ -51,23 +56,33 @@ func (c *Client) fetchTo(ctx context.Context, from chunk.Peer, ref chunk.BlockRe
 	return b, nil
 }
 
-// throughTo returns a sink that hands n bytes on in pieces of len(p). The time
-// that put takes is not the peer's.
+// throughTo returns a sink that hands n bytes on in pieces of len(p), or of
+// fewer pages when those take longer than pieceTime. The time that put takes is
+// not the peer's.
 func throughTo(p []byte, n int64, put func([]byte) error) sink {
 	return func(body io.Reader, w *watchdog) (done int64, sum uint32, err error) {
+		kept := 0 // bytes of p that have come and are still to be handed on
 		for done < n {
-			piece := p[:min(int64(len(p)), n-done)]
+			piece := p[:min(int64(len(p)), int64(kept)+n-done)]
 			var m int
-			m, sum, err = readBody(body, piece, sum, w)
+			m, sum, err = readBody(body, piece[kept:], sum, time.Now().Add(pieceTime), w)
 			done += int64(m)
 			if err != nil {
 				return done, sum, err
 			}
-			w.pause()
-			if err := put(piece); err != nil {
-				return done, sum, err
+			come := kept + m
+			whole := come
+			if done < n {
+				whole -= come % chunk.MinBlockSize
 			}
-			w.progress()
+			if whole > 0 {
+				w.pause()
+				if err := put(piece[:whole]); err != nil {
+					return done, sum, err
+				}
+				w.progress()
+			}
+			kept = copy(p, piece[whole:come])
 		}
 		return done, sum, nil
 	}
