@@ -288,12 +288,12 @@ func (s *swarm) end() {
 	s.gone.Store(true)
 	s.cancel()
 	s.disc.stop()
+	s.e.gate.forget(&s.seat) // those behind do not wait for the flights to end
 	s.workers.Wait()
 	s.drain(time.Now()) // flights give back their places
 	for w := range s.waiters {
 		s.settle(w, ErrClosed)
 	}
-	s.e.gate.forget(&s.seat)
 	s.e.ring.forget(s.o.ID)
 	if err := s.file.Close(); err != nil {
 		s.e.log.Warn("closing the file of an object failed", "object", s.o.ID.Short(), "err", err)
