@@ -145,6 +145,9 @@ func (s *swarm) heard(p *peer, a Availability, now time.Time, end *error) (more 
 func (s *swarm) followed(p *peer, err error, stopped bool, now time.Time) {
 	s.disc.following--
 	if err != nil && !stopped {
+		if errors.Is(p.lastErr, ErrStalled) { // that it talked was all that spoke for it
+			s.e.gate.with(p.st, func() { p.st.dead = !p.st.live(now, LongestTurn) })
+		}
 		p.lastErr = fmt.Errorf("follow: %w", err)
 	}
 	p.ended(err, stopped, now)

@@ -116,6 +116,8 @@ func (b *board) blame(f *flight, err error, now time.Time, g *gate) verdict {
 		p.out, p.outAt = err, now
 		g.with(p.st, func() { p.st.fail(now, err, true) })
 		return stranger
+	case errors.Is(err, ErrStalled):
+		g.with(p.st, func() { p.st.fail(now, err, !p.talks && !p.st.live(now, LongestTurn)) })
 	default:
 		g.with(p.st, func() { p.st.fail(now, err, !errors.Is(err, ErrCorrupt)) })
 	}

@@ -23,6 +23,7 @@ type peer struct {
 
 	listed    bool // by the registry, the last time it was asked
 	following bool
+	talks     bool // it is followed, and has spoken: it lives, however long it takes for a block
 	unfollow  func()
 	followed  int       // times following failed in a row
 	followAt  time.Time // not again before
@@ -94,7 +95,7 @@ func (p *peer) heard(a Availability, blocks int) bool {
 	p.dry = 0
 	p.keeper = p.keeper || a.Keeper
 	p.none = false
-	p.followed = 0
+	p.followed, p.talks = 0, p.following
 	return true
 }
 

@@ -202,7 +202,7 @@ func (p *Planner) find(node NodeID) *peer {
 // ended notes that following the peer ended; stopped: because nobody here
 // wants news of it any more.
 func (p *peer) ended(err error, stopped bool, now time.Time) {
-	p.following = false
+	p.following, p.talks = false, false
 	if stopped || err == nil && p.news {
 		p.followAt = now.Add(firstBackoff)
 		return
