@@ -59,26 +59,24 @@ func (h *health) down() bool {
 
 // report takes how a call of the store ended. One that ended well says little of
 // a store that is down: it may have been asked before, or of another store.
-func (h *health) report(err error) {
+func (h *health) report(err error) { h.take(err, false) }
+
+// take takes how a call ended; probed: it was a probe.
+func (h *health) take(err error, probed bool) {
 	switch {
-	case out(err):
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrDenied):
 		h.setDown(err)
-	case answered(err) && !h.down():
-		h.setUp()
+	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrFormat):
+		h.setUp(probed)
 	}
 }
 
-// out reports whether an error says that the store is out of reach.
-func out(err error) bool { return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) }
-
-// answered reports whether the store has answered.
-func answered(err error) bool {
-	return err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrFormat)
-}
-
-func (h *health) setUp() {
+func (h *health) setUp(probed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.state == StateDown && !probed {
+		return
+	}
 	h.lastOK = time.Now()
 	if h.state == StateUp {
 		return
@@ -109,11 +107,7 @@ func (h *health) probeUntilUp() {
 			return
 		case <-time.After(probePause):
 		}
-		if err := h.probe(h.ctx); answered(err) {
-			h.setUp()
-		} else {
-			h.report(err)
-		}
+		h.take(h.probe(h.ctx), true)
 	}
 }
 

@@ -11,14 +11,17 @@ import (
 	"github.com/p2pfs/p2pfs/meta/metatest"
 )
 
-// While names are brought back the store counts as out of reach, and none that
-// is not back yet is taken for removed.
-func TestNothingIsComparedWhileNamesAreBroughtBack(t *testing.T) { // N6
-	t.Parallel()
+func newFaults(t *testing.T) *metatest.Faults {
+	t.Helper()
 	store := memory.New()
 	t.Cleanup(func() { _ = store.Close() })
-	faults := metatest.NewFaults(store)
-	c := meta.NewCatalog(faults, meta.Options{})
+	return metatest.NewFaults(store)
+}
+
+// listed returns a catalog on s, and a view that knows all of the root: one file, f.
+func listed(t *testing.T, s meta.Slots) (*meta.Catalog, *meta.View, meta.Entry) {
+	t.Helper()
+	c := meta.NewCatalog(s, meta.Options{})
 	metatest.Join(t, c)
 	v, err := meta.NewView(meta.ViewConfig{Catalog: c})
 	require.NoError(t, err)
@@ -28,11 +31,20 @@ func TestNothingIsComparedWhileNamesAreBroughtBack(t *testing.T) { // N6
 	all, err := v.List(t.Context(), meta.RootDir)
 	require.NoError(t, err)
 	require.Equal(t, []meta.Entry{e}, all)
+	return c, v, e
+}
+
+// While names are brought back the store counts as out of reach, and none that
+// is not back yet is taken for removed.
+func TestNothingIsComparedWhileNamesAreBroughtBack(t *testing.T) { // N6
+	t.Parallel()
+	faults := newFaults(t)
+	c, v, _ := listed(t, faults)
 	require.Equal(t, meta.StateUp, v.State().State)
 
 	c.Hold()
 	require.Equal(t, meta.StateDown, v.State().State)
-	_, err = c.Survey(t.Context(), meta.RootDir)
+	_, err := c.Survey(t.Context(), meta.RootDir)
 	require.ErrorIs(t, err, meta.ErrUnavailable)
 	_, err = c.Survey(t.Context(), meta.RootDir, "f")
 	require.ErrorIs(t, err, meta.ErrUnavailable)
@@ -81,26 +93,15 @@ func (s gapSlots) Watch(ctx context.Context, slot meta.Slot, since uint64, on fu
 // does not answer.
 func TestAListingOutlivesAGapInAnOutage(t *testing.T) {
 	t.Parallel()
-	store := memory.New()
-	t.Cleanup(func() { _ = store.Close() })
-	faults := metatest.NewFaults(store)
+	faults := newFaults(t)
 	s := gapSlots{faults, make(chan struct{})}
-	c := meta.NewCatalog(s, meta.Options{})
-	metatest.Join(t, c)
-	v, err := meta.NewView(meta.ViewConfig{Catalog: c})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, v.Close()) })
-	e, err := c.Link(t.Context(), meta.RootDir, metatest.File("f", 1))
-	require.NoError(t, err)
-	all, err := v.List(t.Context(), meta.RootDir)
-	require.NoError(t, err)
-	require.Equal(t, []meta.Entry{e}, all)
+	_, v, e := listed(t, s)
 
 	faults.Down()
 	asked := faults.Calls("Get")
 	s.gap <- struct{}{}
 	require.Eventually(t, func() bool { return faults.Calls("Get") >= asked+3 }, soon, tick)
-	all, err = v.List(t.Context(), meta.RootDir)
+	all, err := v.List(t.Context(), meta.RootDir)
 	require.NoError(t, err)
 	require.Equal(t, []meta.Entry{e}, all)
 	faults.Up()
