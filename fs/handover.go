@@ -72,13 +72,13 @@ func (f *FS) handOver(ctx context.Context, node uint64) {
 	s, dir, e := f.table.advance(node, f.cfg.HandoverSize)
 	switch s {
 	case stepDrop:
-		f.handovers.Add(1)
 		f.invalidatePages(node)
-	case stepMove:
 		f.handovers.Add(1)
+	case stepMove:
 		if parent := f.table.dirNode(dir); parent != 0 {
 			f.invalidateName(parent, e.Name)
 		}
+		f.handovers.Add(1)
 	}
 }
 

@@ -125,7 +125,7 @@ func TestCompletedWhileTheFileIsBeingOpened(t *testing.T) {
 		go func() { done <- u.try(wish{Op: "cat", Path: u.path(name), N: size}, nil) }()
 		d.on("complete", name)
 		require.NoError(t, <-done)
-		eventually(t, func() bool { return d.state().Readers == 0 }, "closed")
+		d.closed()
 		before := d.state().PassthroughOpens
 		u.cat(name, uint64(i+1), size)
 		require.Equal(t, before+1, d.state().PassthroughOpens)

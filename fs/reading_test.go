@@ -128,6 +128,9 @@ func TestMixedOpensNeverFail(t *testing.T) {
 			u.close(fds[0])
 			fds = fds[1:]
 		}
+		if len(fds) == 0 { // what is released later would count as open
+			d.closed()
+		}
 		for _, fd := range fds {
 			u.reads(fd, 1, 0, size)
 		}
