@@ -6,13 +6,27 @@ said was wrong. A line that a test logs with "report: "
 is printed whatever becomes of the test. A skipped test is a failure: what a
 test needs, tools/setup.sh installs.
 
-    tools/gotest.py [--each] ARGUMENTS OF go test
+With --again N, up to N tests that failed run once more, each alone: a test of
+real processes on a busy machine may fail by chance. One that passes then is
+named at the end, with what it said the first time: its cause is still to be
+found. Final at once are a data race, a panic, names or bytes that no model
+explains, a test that ran out of time, a package that failed without a test; and
+so is the second failure.
+
+    tools/gotest.py [--each] [--again N] ARGUMENTS OF go test
 """
+import argparse
 import json
+import re
 import subprocess
 import sys
 
 LOG_OF_A_NODE = "--- log of node"
+FINAL = re.compile(
+    r"WARNING: DATA RACE|race detected during|^panic: |^fatal error: |test timed out"
+    r"|no order of the operations explains|the nodes differ from what is allowed"
+)
+
 
 class Report:
     """Collects the events of `go test -json`."""
@@ -22,6 +36,7 @@ class Report:
         self.output: dict[tuple[str, str], list[str]] = {}
         self.failed: list[tuple[str, str]] = []
         self.skipped: list[tuple[str, str]] = []
+        self.final = False  # something that another try must not hide
         self.closing: list[str] = []
 
     def take(self, event: dict) -> None:
@@ -29,6 +44,7 @@ class Report:
         action = event["Action"]
         if action in ("output", "build-output"):
             self.output.setdefault((package, test), []).append(event["Output"])
+            self.final = self.final or FINAL.search(event["Output"]) is not None
             _, mark, said = event["Output"].partition(": report: ")
             if mark:
                 say(f"    {test}: {said.rstrip()}")
@@ -81,6 +97,12 @@ class Report:
             say("FAIL")
         return code
 
+    def chances(self, most: int) -> list[tuple[str, str]]:
+        """The tests that may run once more, none if that could hide a fault."""
+        tests = sorted({(package, test.split("/")[0]) for package, test in self.failed if test})
+        alone = {package for package, test in self.failed if not test} - {package for package, _ in tests}
+        return [] if self.final or self.skipped or alone or len(tests) > most else tests
+
     def why(self, key: tuple[str, str]) -> list[str]:
         """The end of what a failed test said itself, before the logs of its nodes."""
         own = []
@@ -96,9 +118,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def main(arguments: list[str]) -> int:
-    each = "--each" in arguments
-    arguments = [a for a in arguments if a != "--each"]
+def run(arguments: list[str], each: bool) -> tuple[int, Report]:
     report = Report(each)
     command = ["go", "test", "-json", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", stdin=subprocess.DEVNULL) as go:
@@ -109,7 +129,25 @@ def main(arguments: list[str]) -> int:
             except ValueError:
                 say(line.rstrip())
         code = go.wait()
-    return report.close(code)
+    return report.close(code), report
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--each", action="store_true")
+    parser.add_argument("--again", type=int, default=0)
+    ours, rest = parser.parse_known_args(arguments)
+    code, report = run(rest, ours.each)
+    if not code or not (chances := report.chances(ours.again)):
+        return code
+    flags = [a for a in rest if not a.startswith("github.com/") and not a.startswith("./")]
+    for package, test in chances:
+        say(f"\n== once more, alone: {package} {test}")
+        if (second := run([*flags, "-count=1", "-run", f"^{test}$", package], True)[0]) != 0:
+            return second
+    for package, test in chances:
+        say(f"passed only when it ran once more; what failed is above: {package} {test}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ units() { # every package but the integration tests
 	local list
 	list=$(go list ./... | grep -v '/integration$')
 	# shellcheck disable=SC2086 # one package a word
-	"${gotest[@]}" -race -timeout 20m $list
+	"${gotest[@]}" "$@" -race -timeout 20m $list
 }
 
 integration() { "${gotest[@]}" --each -count=1 -parallel 4 "$@" ./integration; }
@@ -25,9 +25,9 @@ case ${1:-} in
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	rc=0
 	say 'unit tests, with the race detector'
-	units || rc=$?
+	units --again 2 || rc=$?
 	say 'real processes on real FUSE'
-	integration -timeout 30m || rc=$?
+	integration --again 2 -timeout 30m || rc=$?
 	exit $rc
 	;;
 long)
