@@ -241,8 +241,12 @@ func (f *FS) closeAll() {
 	if mounted, err := f.mounted(); mounted || err != nil || f.forced.Load() {
 		cancel()
 	}
-	for _, h := range f.handles.takeAll() {
+	f.closing.Add(1) // first, as in Release
+	handles := f.handles.takeAll()
+	f.closing.Add(int64(len(handles)) - 1)
+	for _, h := range handles {
 		f.closeHandle(ctx, h)
+		f.closing.Add(-1)
 	}
 	f.dirs.takeAll()
 }
