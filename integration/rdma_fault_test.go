@@ -75,11 +75,13 @@ func TestRDMAInterfaceDeleted(t *testing.T) {
 func TestRDMASmallRegistrations(t *testing.T) {
 	const size = 200<<20 + 1
 	for _, k := range []struct {
-		name, memory string
-		parts, again int64
+		name, memory      string
+		parts, again, tcp int64
 	}{
-		{"limit of 96 MiB", "288MiB", 4, 0}, // half of what is left beside 96 MiB for fetched blocks
-		{"limit of 16 MiB", "64MiB", 13, 6}, // room for two: one that a late block wants is made again
+		{"limit of 96 MiB", "288MiB", 4, 0, 0}, // half of what is left beside 96 MiB for fetched blocks
+		// Room for two: one that a late block wants is made again, and a block that
+		// finds both in use is not kept waiting.
+		{"limit of 16 MiB", "64MiB", 13, 6, size / 4},
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			c, a, b := rdmaPair(t, rdmaA+":0", rdmaB+":0", "--rdma-memory="+k.memory)
@@ -87,8 +89,8 @@ func TestRDMASmallRegistrations(t *testing.T) {
 			a.register(src, "model")
 			require.Equal(t, want, sum(t, b.path("model")))
 			s, p := b.status(), a.status()
-			require.EqualValues(t, size, s.Counters["rdma_received_bytes"])
-			require.Zero(t, tcpBytes(s), "bytes came over TCP")
+			require.EqualValues(t, size, s.Counters["received_bytes"])
+			require.LessOrEqual(t, tcpBytes(s), k.tcp, "bytes came over TCP")
 			require.GreaterOrEqual(t, p.Counters["rdma_registrations"], k.parts)
 			require.LessOrEqual(t, p.Counters["rdma_registrations"], k.parts+k.again)
 		})
