@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -54,7 +55,10 @@ func TestReplaceInALoopNeverFailsAnOpen(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				failed = u.try(wish{Op: "cat", Path: u.path("f"), N: size}, nil)
+				began := time.Now()
+				if err := u.try(wish{Op: "cat", Path: u.path("f"), N: size}, nil); !stoodStill(err, began) {
+					failed = err
+				}
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -32,8 +33,9 @@ func TestErrorsAtClose(t *testing.T) { // W2, W10
 	require.NoError(t, f.Close())
 	d.isElsewhere("f", []byte("kept whole"))
 
-	d.do(order{Op: "failpublish", On: true}) // with nobody to tell
-	sh(t, d.point, "exec 5> g; exec 6< <(sleep 0.05; /bin/echo late >&5); exec 5>&-; cat <&6")
+	d.do(order{Op: "failpublish", On: true})       // with nobody to tell
+	closed := filepath.Join(t.TempDir(), "closed") // a child that wrote before would be told by its own close
+	sh(t, d.point, "mkfifo "+closed+"; exec 5> g; exec 6< <(: < "+closed+"; /bin/echo late >&5); exec 5>&-; : > "+closed+"; cat <&6")
 	eventually(t, func() bool { return d.state().PublishesFailed == 2 }, "failed")
 }
 
@@ -88,8 +90,8 @@ func TestKilledCloser(t *testing.T) {
 	cmd := exec.Command("bash", "-c", "echo a > f; sleep 100")
 	cmd.Dir = d.point
 	require.NoError(t, cmd.Start())
-	eventually(t, func() bool { return d.state().Writes == 1 }, "written")
-	time.AfterFunc(50*time.Millisecond, func() { _ = cmd.Process.Kill() })
+	eventually(t, func() bool { return d.state().Publishing == 1 }, "closing") // killed before, it would not have closed
+	require.NoError(t, cmd.Process.Kill())
 	slow := time.AfterFunc(90*time.Second, func() { t.Error("still there") })
 	_ = cmd.Wait()
 	slow.Stop()

@@ -60,6 +60,7 @@ type state struct {
 	Made                     int     // objects published
 	Broken                   []int64 // sizes of files whose writers were killed
 	Opening                  int64   // opens for writing that wait
+	Publishing               int64   // publishes that wait
 	Ended                    bool
 }
 
@@ -323,7 +324,7 @@ func (d *fakeDaemon) state() state {
 		s.Files = len(fds)
 	}
 	if d.made != nil {
-		s.Uses, s.Opening = d.made.closes.Load(), d.made.waiting.Load()
+		s.Uses, s.Opening, s.Publishing = d.made.closes.Load(), d.made.waiting.Load(), d.made.gated.Load()
 		d.made.mu.Lock()
 		s.Made, s.Broken = d.made.made, slices.Clone(d.made.broken)
 		d.made.mu.Unlock()

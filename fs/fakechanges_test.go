@@ -19,6 +19,7 @@ type fakeChanges struct {
 	changed func(dir meta.InodeID, name string) // the watch
 	closes  atomic.Int64                        // uses that were not given back
 	waiting atomic.Int64                        // opens that wait
+	gated   atomic.Int64                        // publishes that wait
 
 	opening sync.Mutex // one Change at a time
 

@@ -239,6 +239,8 @@ func (c *fakeChanges) mayPublish(ctx context.Context) error {
 	fail, gate := c.fail, c.gate
 	c.mu.Unlock()
 	if gate != nil {
+		c.gated.Add(1)
+		defer c.gated.Add(-1)
 		select {
 		case <-gate:
 		case <-ctx.Done():

@@ -27,6 +27,9 @@ func TestHandoverOfALargeOpenFile(t *testing.T) {
 	u.sees(oldMap, 1, 0, size/4)
 	ino := u.do(wish{Op: "fstat", FD: old}).Stat.Ino
 	require.Zero(t, d.state().PassthroughOpens)
+	eventually(t, func() bool { // what is read ahead may still be on its way to the daemon
+		return d.state().ReadBytes >= 4096*u.do(wish{Op: "pages", FD: old}).Pages
+	}, "all READs have come")
 
 	d.on("complete", "f")
 	d.handed(1)

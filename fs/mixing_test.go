@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,8 +72,32 @@ func TestNaturesNeverMix(t *testing.T) {
 	}
 }
 
+// openMoving opens a file that others change all the time. A thread that stood still
+// for so long in the middle of an open may be told that what it found is old: on a
+// busy machine it tries again.
+func openMoving(path string, flags int) (f *os.File, err error) {
+	for {
+		began := time.Now()
+		f, err = os.OpenFile(path, flags, 0o644)
+		if !stoodStill(err, began) {
+			return f, err
+		}
+	}
+}
+
+// stoodStill reports whether a call that began at a time may have failed because its
+// thread, or the daemon, got no processor for longer than toldLasts.
+func stoodStill(err error, began time.Time) bool {
+	return errors.Is(err, syscall.ESTALE) && time.Since(began) > toldLasts
+}
+
 func readWhole(path string, size int) error {
-	b, err := os.ReadFile(path)
+	f, err := openMoving(path, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
 	if err == nil && len(b) != size {
 		err = fmt.Errorf("read %d bytes of %d", len(b), size)
 	}
@@ -80,7 +105,7 @@ func readWhole(path string, size int) error {
 }
 
 func mapWhole(path string, size int) (err error) {
-	f, err := os.Open(path)
+	f, err := openMoving(path, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -94,7 +119,7 @@ func mapWhole(path string, size int) (err error) {
 }
 
 func rewrite(path string, flags int, fill byte, size, i int) error {
-	f, err := os.OpenFile(path, flags, 0o644)
+	f, err := openMoving(path, flags)
 	if err != nil {
 		return err
 	}
@@ -112,7 +137,7 @@ func TestUnmountWaitsForPublishes(t *testing.T) {
 	d := mountFakes(t, writable)
 	d.do(order{Op: "gatepublish", On: true})
 	// The opener has gone when its child writes.
-	sh(t, d.point, "exec 5> f; (sleep 0.2; /bin/echo late >&5) & disown; exec 5>&-")
+	sh(t, d.point, "exec 5> f; (while kill -0 $$ 2> /dev/null; do sleep 0.05; done; /bin/echo late >&5) & disown; exec 5>&-")
 	eventually(t, func() bool { s := d.state(); return s.Writes == 1 }, "written")
 	eventually(t, func() bool { return unix.Unmount(d.point, 0) == nil }, "closed")
 	time.Sleep(20 * time.Millisecond)
@@ -293,7 +318,9 @@ func TestProcesses(t *testing.T) {
 	cmd.Stdin = f
 	require.NoError(t, cmd.Start())
 	require.True(t, childHasOpen(pid, ino))
+	syscall.ForkLock.RLock() // or a child that another test is starting would have it
 	require.NoError(t, f.Close())
+	syscall.ForkLock.RUnlock()
 	require.True(t, stillHeld(t.Context(), pid, ino))
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()

@@ -335,9 +335,16 @@ func newUser(t *testing.T, d *daemon) *user {
 
 func (u *user) do(w wish) sight {
 	u.t.Helper()
-	var s sight
-	require.NoError(u.t, u.try(w, &s), "%s %s", w.Op, w.Path)
-	return s
+	for {
+		var s sight
+		began := time.Now()
+		err := u.try(w, &s)
+		if stoodStill(err, began) {
+			continue
+		}
+		require.NoError(u.t, err, "%s %s", w.Op, w.Path)
+		return s
+	}
 }
 
 // fails asks for something that must fail with errno.

@@ -204,10 +204,10 @@ func TestReadErrorsAreErrors(t *testing.T) {
 	d.file("f", 1, 50_000)
 	u := newUser(t, d)
 	fd := u.open("f")
-	u.reads(fd, 1, 0, 100)
+	m := u.mmap(fd, 50_000, true, true)
+	u.sees(m, 1, 0, 100) // what is mapped stays when others on the machine drop caches
 	d.on("fail", "f")
 	u.fails(syscall.EIO, wish{Op: "pread", FD: fd, Off: 40_960, N: 100})
-	m := u.mmap(fd, 50_000, true, false)
 	u.fails(syscall.EFAULT, wish{Op: "look", Map: m, Off: 45_056, N: 10})
 	u.sees(m, 1, 0, 100)
 	d.on("heal", "f")

@@ -23,6 +23,12 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
+// leaveOthers begins a script in a mount namespace of its own: the mounts of other
+// tests are not held there, or their end would wait for its end.
+const leaveOthers = `
+awk '$7 == "-" && $8 == "fuse.p2pfs" { print $5 }' /proc/self/mountinfo | while read -r m; do umount -l "$(printf '%b' "$m")" || true; done
+`
+
 // A user without rights mounts by fusermount3 where the device is open to all,
 // as distributions have it; here in a mount namespace of its own.
 func TestMountWithoutRights(t *testing.T) {
@@ -31,13 +37,16 @@ func TestMountWithoutRights(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
 	exe := filepath.Join(dir, "test")
-	require.NoError(t, os.WriteFile(exe, self, 0o755))
+	syscall.ForkLock.RLock() // what a child has open for writing that is being started cannot be executed
+	err = os.WriteFile(exe, self, 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 	node := filepath.Join(dir, "fuse")
 	require.NoError(t, syscall.Mknod(node, syscall.S_IFCHR|0o666, 10<<8|229))
 	require.NoError(t, os.Chmod(node, 0o666))
 	nobody := []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", exe}
 
-	inside := append([]string{"unshare", "-m", "--propagation", "private", "sh", "-c", `mount --bind "$0" /dev/fuse && exec "$@"`, node}, nobody...)
+	inside := append([]string{"unshare", "-m", "--propagation", "private", "sh", "-c", leaveOthers + `mount --bind "$0" /dev/fuse && exec "$@"`, node}, nobody...)
 	d := startDaemonBy(t, point, cache, inside...)
 	d.mount()
 	require.Equal(t, PassthroughUnavailable, d.state().Passthrough)
@@ -61,7 +70,7 @@ func TestNoDeviceIsAClearSentence(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	d := startDaemonBy(t, t.TempDir(), t.TempDir(),
-		"unshare", "-m", "--propagation", "private", "sh", "-c", `mount -t tmpfs none /dev && exec "$@"`, "sh", exe)
+		"unshare", "-m", "--propagation", "private", "sh", "-c", leaveOthers+`mount -t tmpfs none /dev && exec "$@"`, "sh", exe)
 	require.ErrorContains(t, mounting(d), "/dev/fuse does not exist: load the kernel module")
 }
 
@@ -139,8 +148,11 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		}
 		round()
 	}
-	after := settled()
-	require.LessOrEqual(t, after.Goroutines, before.Goroutines+8)
+	settled()
+	var after state
+	eventually(t, func() bool { // the kernel forgets inodes when it comes to it
+		after = d.state()
+		return after.Inodes <= 4 && after.Goroutines <= before.Goroutines+8
+	}, "forgotten")
 	require.LessOrEqual(t, after.Files, before.Files+16, "pipes of replies are kept")
-	require.LessOrEqual(t, after.Inodes, 4)
 }
