@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/node/nodepb"
@@ -76,6 +78,13 @@ type pair struct {
 	service *peerService
 }
 
+// newPatientPeers has time for a machine that is busy.
+func newPatientPeers(auth rdma.Authorizer) *peers {
+	p := newPeers(auth)
+	p.connecting, p.hello = time.Minute, time.Minute
+	return p
+}
+
 func newPair(t *testing.T) *pair {
 	return newPairIn(t, rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32)})
 }
@@ -99,7 +108,7 @@ func newPairIn(t *testing.T, creds rdma.Credentials) *pair {
 	asking.Self = chunk.NewNodeID()
 	askAuth, err := rdma.NewAuth(asking)
 	require.NoError(t, err)
-	asker := newPeers(askAuth)
+	asker := newPatientPeers(askAuth)
 	t.Cleanup(func() {
 		require.NoError(t, asker.Close())
 		cancel()
@@ -152,7 +161,7 @@ func TestFollowErrors(t *testing.T) {
 
 	stranger, err := rdma.NewAuth(rdma.Credentials{Cluster: chunk.NewClusterID(), Secret: make([]byte, 32), Self: chunk.NewNodeID(), Incarnation: 1})
 	require.NoError(t, err)
-	s := newPeers(stranger)
+	s := newPatientPeers(stranger)
 	defer s.Close()
 	require.ErrorIs(t, s.Follow(t.Context(), p.peer, p.object, never), chunk.ErrWrongNode)
 
@@ -205,7 +214,7 @@ func TestForgedCallsAreRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			asker := newPeers(forger{p.asker.auth, tt.change})
+			asker := newPatientPeers(forger{p.asker.auth, tt.change})
 			defer asker.Close()
 			require.ErrorIs(t, asker.Follow(t.Context(), p.peer, p.object, func(chunk.Availability) bool {
 				t.Error("a forged call was told of an object")
@@ -284,6 +293,25 @@ func TestFollowersCountAsInterest(t *testing.T) {
 	require.Eventually(t, func() bool { return !i.has(p.object.ID) }, 2*time.Minute, time.Millisecond)
 }
 
+// refusing returns an address that nobody else is given, where connections are
+// refused until listen is called, once.
+func refusing(t *testing.T) (listen func() net.Listener, addr string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	f := os.NewFile(uintptr(fd), "socket")
+	t.Cleanup(func() { _ = f.Close() })
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	return func() net.Listener {
+		require.NoError(t, unix.Listen(fd, 100))
+		lis, err := net.FileListener(f)
+		require.NoError(t, err)
+		return lis
+	}, fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+}
+
 // A node that could not be reached is there as soon as it can be: nothing is
 // answered from an attempt of before.
 func TestANodeIsAskedAnewAfterItCouldNotBeReached(t *testing.T) {
@@ -291,18 +319,14 @@ func TestANodeIsAskedAnewAfterItCouldNotBeReached(t *testing.T) {
 	p := newPair(t)
 	p.shelf.add(2)
 	there := p.peer.Addrs["tcp"]
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	front := gone.Addr().String()
-	require.NoError(t, gone.Close())
+	gone, front := refusing(t)
 	p.peer.Addrs = map[string]string{"tcp": front}
 	for range 4 {
 		_, _, err := p.asker.holds(t.Context(), p.peer, p.object)
 		require.ErrorContains(t, err, "refused")
 	}
 
-	lis, err := net.Listen("tcp", front)
-	require.NoError(t, err)
+	lis := gone()
 	var conns errgroup.Group
 	conns.Go(func() error {
 		for {

@@ -43,6 +43,8 @@ type peers struct {
 	self *nodepb.PeerInfo // told to those that are followed for the engine; nil: not told
 	// bound is how many connections are kept; more only while all are in use.
 	bound int
+	// connecting and hello are connectTimeout and helloTimeout.
+	connecting, hello time.Duration
 
 	mu    sync.Mutex
 	conns map[string]*peerConn // by address
@@ -59,7 +61,7 @@ type peerConn struct {
 var _ chunk.Scout = (*peers)(nil)
 
 func newPeers(auth rdma.Authorizer) *peers {
-	return &peers{auth: auth, bound: peerConns, conns: map[string]*peerConn{}}
+	return &peers{auth: auth, bound: peerConns, connecting: connectTimeout, hello: helloTimeout, conns: map[string]*peerConn{}}
 }
 
 // Close ends every connection.
@@ -93,7 +95,7 @@ func (p *peers) client(to chunk.Peer) (client nodepb.PeerClient, done func(), er
 	}
 	if !ok {
 		p.shrink(p.bound - 1)
-		conn, err := dial(addr)
+		conn, err := dial(addr, p.connecting)
 		if err != nil {
 			return nil, nil, fmt.Errorf("connect to node %s at %s: %w", to.Name, addr, err)
 		}
@@ -131,13 +133,13 @@ func (p *peers) shrink(keep int) {
 	}
 }
 
-func dial(addr string) (*grpc.ClientConn, error) {
+func dial(addr string, connecting time.Duration) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithIdleTimeout(time.Minute),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connecting}),
 	)
 }
 
@@ -251,7 +253,7 @@ func (p *peers) sums(ctx context.Context, from chunk.Peer, o chunk.Object, first
 		return nil, err
 	}
 	defer done()
-	limit := helloTimeout
+	limit := p.hello
 	if bind {
 		limit = bindTimeout
 	}
@@ -299,7 +301,7 @@ func (p *peers) attend(ctx context.Context, from chunk.Peer, o chunk.Object) err
 // holds asks a peer once how many blocks of an object it holds, and whether it
 // keeps it. chunk.ErrNotHeld: nothing.
 func (p *peers) holds(ctx context.Context, from chunk.Peer, o chunk.Object) (blocks int, keeper bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.hello)
 	defer cancel()
 	err = p.follow(ctx, from, o, nil, func(a chunk.Availability) bool {
 		blocks, keeper = a.Have.Count(), a.Keeper

@@ -48,24 +48,22 @@ func (n *Node) relieve(ctx context.Context) bool {
 	if n.cfg.ReadOnly {
 		return false
 	}
-	asked := time.Now()
+	asked, before := time.Now(), n.collection.freed.Load()
 	select { // at once, if there is nothing to wait for
 	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
 	default:
-		before := n.collection.freed.Load()
 		select {
 		case r.turn <- struct{}{}:
-			defer func() { <-r.turn }()
 		case <-ctx.Done():
 			return false
 		}
-		if n.collection.freed.Load() != before {
-			return true
-		}
-		if r.fruitless.After(asked) {
-			return false
-		}
+	}
+	defer func() { <-r.turn }()
+	switch {
+	case n.collection.freed.Load() != before:
+		return true
+	case r.fruitless.After(asked):
+		return false
 	}
 	if !sleep(ctx, time.Until(r.ended.Add(reliefPause))) {
 		return false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,10 @@ import (
 // grace, and hears soon when there is nothing of the kind.
 func TestReliefRemovesWhatHasNoName(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, reliefRemoves) // all of them wait before the first one is done
+}
+
+func reliefRemoves(t *testing.T) {
 	k := newKeeper(t)
 	named, gone := k.object(2, meta.RootDir, "named"), k.object(2, meta.RootDir, "gone")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
