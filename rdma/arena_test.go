@@ -135,7 +135,7 @@ func waitQueued(t *testing.T, a *Arena, n int) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.waiting.Len() == n
-	}, 10*time.Second, time.Millisecond)
+	}, 2*time.Minute, time.Millisecond)
 }
 
 func TestArenaOrderOfWaiting(t *testing.T) {

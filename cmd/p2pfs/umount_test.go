@@ -26,7 +26,9 @@ func fuseMount(t *testing.T, point string) (die func()) {
 	open := true
 	die = func() {
 		if open {
+			syscall.ForkLock.RLock() // or a child that another test is starting would keep it alive
 			unix.Close(fd)
+			syscall.ForkLock.RUnlock()
 		}
 		open = false
 	}
