@@ -236,55 +236,57 @@ func TestViewGivesUp(t *testing.T) {
 }
 
 func TestViewList(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, meta.ViewConfig{})
-	require.Empty(t, r.names(t))
-	r.link(t, "b")
-	r.link(t, "a")
-	require.Equal(t, []string{"a", "b"}, r.names(t))
-	lists := r.faults.Calls("List")
-	require.Equal(t, []string{"a", "b"}, r.names(t))
-	c := r.link(t, "c")
-	require.Equal(t, []string{"a", "b", "c"}, r.names(t))
-	r.unlink(t, "a", 0)
-	require.Equal(t, []string{"b", "c"}, r.names(t))
-	require.Equal(t, lists, r.faults.Calls("List"), "a watched directory is listed once")
+	inBubble(func(t *testing.T) {
+		r := newRig(t, meta.ViewConfig{})
+		require.Empty(t, r.names(t))
+		r.link(t, "b")
+		r.link(t, "a")
+		require.Equal(t, []string{"a", "b"}, r.names(t))
+		lists := r.faults.Calls("List")
+		require.Equal(t, []string{"a", "b"}, r.names(t))
+		c := r.link(t, "c")
+		require.Equal(t, []string{"a", "b", "c"}, r.names(t))
+		r.unlink(t, "a", 0)
+		require.Equal(t, []string{"b", "c"}, r.names(t))
+		require.Equal(t, lists, r.faults.Calls("List"), "a watched directory is listed once")
 
-	// Known wholly, lookups that find cost nothing, those that do not are confirmed.
-	gets := r.faults.Calls("Get")
-	got, err := r.view.Lookup(t.Context(), meta.RootDir, "c")
-	require.NoError(t, err)
-	require.Equal(t, c, got)
-	require.Equal(t, gets, r.faults.Calls("Get"))
-	_, err = r.view.Lookup(t.Context(), meta.RootDir, "a")
-	require.ErrorIs(t, err, meta.ErrNotFound)
-	require.Equal(t, gets+1, r.faults.Calls("Get"))
+		// Known wholly, lookups that find cost nothing, those that do not are confirmed.
+		gets := r.faults.Calls("Get")
+		got, err := r.view.Lookup(t.Context(), meta.RootDir, "c")
+		require.NoError(t, err)
+		require.Equal(t, c, got)
+		require.Equal(t, gets, r.faults.Calls("Get"))
+		_, err = r.view.Lookup(t.Context(), meta.RootDir, "a")
+		require.ErrorIs(t, err, meta.ErrNotFound)
+		require.Equal(t, gets+1, r.faults.Calls("Get"))
+	})(t)
 }
 
 func TestViewWatchMode(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, meta.ViewConfig{Consistency: meta.ConsistencyWatch})
-	r.link(t, "a")
-	require.Equal(t, []string{"a"}, r.names(t))
-	ask := func() int { return r.faults.Calls("Get") + r.faults.Calls("List") + r.faults.Calls("Version") }
-	before := ask()
-	for range 10 {
-		_, err := r.view.Lookup(t.Context(), meta.RootDir, "a")
-		require.NoError(t, err)
-		_, err = r.view.Lookup(t.Context(), meta.RootDir, "b")
-		require.ErrorIs(t, err, meta.ErrNotFound)
+	inBubble(func(t *testing.T) {
+		r := newRig(t, meta.ViewConfig{Consistency: meta.ConsistencyWatch})
+		r.link(t, "a")
 		require.Equal(t, []string{"a"}, r.names(t))
-	}
-	require.Equal(t, before, ask(), "nothing is asked")
-	start := time.Now()
-	r.link(t, "b")
-	require.Eventually(t, func() bool {
-		_, err := r.view.Lookup(t.Context(), meta.RootDir, "b")
-		return err == nil
-	}, soon, tick)
-	t.Logf("seen after %v", time.Since(start))
-	_, err := meta.NewView(meta.ViewConfig{Consistency: "eventual"})
-	require.Error(t, err)
+		ask := func() int { return r.faults.Calls("Get") + r.faults.Calls("List") + r.faults.Calls("Version") }
+		before := ask()
+		for range 10 {
+			_, err := r.view.Lookup(t.Context(), meta.RootDir, "a")
+			require.NoError(t, err)
+			_, err = r.view.Lookup(t.Context(), meta.RootDir, "b")
+			require.ErrorIs(t, err, meta.ErrNotFound)
+			require.Equal(t, []string{"a"}, r.names(t))
+		}
+		require.Equal(t, before, ask(), "nothing is asked")
+		start := time.Now()
+		r.link(t, "b")
+		require.Eventually(t, func() bool {
+			_, err := r.view.Lookup(t.Context(), meta.RootDir, "b")
+			return err == nil
+		}, soon, tick)
+		t.Logf("seen after %v", time.Since(start))
+		_, err := meta.NewView(meta.ViewConfig{Consistency: "eventual"})
+		require.Error(t, err)
+	})(t)
 }
 
 func TestViewGap(t *testing.T) {
@@ -392,53 +394,54 @@ func TestViewHundredThousand(t *testing.T) {
 // A gap is one directory's: the others stay as they are known, and are not read
 // again.
 func TestViewGapIsOneDirectory(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, meta.ViewConfig{})
-	dirs := []meta.InodeID{meta.RootDir}
-	for i := range 4 {
-		d, err := r.other.Mkdir(t.Context(), meta.RootDir, fmt.Sprint(i), meta.Attrs{Mode: 0o755})
-		require.NoError(t, err)
-		dirs = append(dirs, d.Inode)
-	}
-	files := map[meta.InodeID]meta.Entry{}
-	for _, d := range dirs {
-		e, err := r.other.Link(t.Context(), d, metatest.File("f", 1))
-		require.NoError(t, err)
-		files[d] = e
-	}
-	listed := func() int {
-		t.Helper()
-		before := r.faults.Calls("List")
-		for _, d := range dirs {
-			entries, err := r.view.List(t.Context(), d)
+	inBubble(func(t *testing.T) {
+		r := newRig(t, meta.ViewConfig{})
+		dirs := []meta.InodeID{meta.RootDir}
+		for i := range 4 {
+			d, err := r.other.Mkdir(t.Context(), meta.RootDir, fmt.Sprint(i), meta.Attrs{Mode: 0o755})
 			require.NoError(t, err)
-			require.NotEmpty(t, entries)
+			dirs = append(dirs, d.Inode)
 		}
-		return r.faults.Calls("List") - before
-	}
-	require.Equal(t, len(dirs), listed())
-	require.Zero(t, listed())
+		files := map[meta.InodeID]meta.Entry{}
+		for _, d := range dirs {
+			e, err := r.other.Link(t.Context(), d, metatest.File("f", 1))
+			require.NoError(t, err)
+			files[d] = e
+		}
+		listed := func() int {
+			t.Helper()
+			before := r.faults.Calls("List")
+			for _, d := range dirs {
+				entries, err := r.view.List(t.Context(), d)
+				require.NoError(t, err)
+				require.NotEmpty(t, entries)
+			}
+			return r.faults.Calls("List") - before
+		}
+		require.Equal(t, len(dirs), listed())
+		require.Zero(t, listed())
 
-	gap := dirs[2]
-	r.faults.Down()
-	old := files[gap]
-	for range 3 {
-		next := metatest.File(old.Name, old.Size+1)
-		var err error
-		old, err = r.other.Replace(t.Context(), gap, next, old.Version)
-		require.NoError(t, err)
-	}
-	require.NoError(t, r.store.Compact(t.Context()))
-	before := r.faults.Calls("List")
-	r.faults.Up()
-	require.Eventually(t, func() bool { return r.told(meta.Change{Dir: gap, Gap: true}) }, soon, tick)
-	require.Eventually(t, func() bool {
-		entries, err := r.view.List(t.Context(), gap)
-		return err == nil && len(entries) == 1 && entries[0] == old
-	}, soon, tick)
-	listed()
-	require.Equal(t, 1, r.faults.Calls("List")-before, "only the directory with the gap is read again")
-	for _, d := range dirs {
-		require.Equal(t, d == gap, r.told(meta.Change{Dir: d, Gap: true}))
-	}
+		gap := dirs[2]
+		r.faults.Down()
+		old := files[gap]
+		for range 3 {
+			next := metatest.File(old.Name, old.Size+1)
+			var err error
+			old, err = r.other.Replace(t.Context(), gap, next, old.Version)
+			require.NoError(t, err)
+		}
+		require.NoError(t, r.store.Compact(t.Context()))
+		before := r.faults.Calls("List")
+		r.faults.Up()
+		require.Eventually(t, func() bool { return r.told(meta.Change{Dir: gap, Gap: true}) }, soon, tick)
+		require.Eventually(t, func() bool {
+			entries, err := r.view.List(t.Context(), gap)
+			return err == nil && len(entries) == 1 && entries[0] == old
+		}, soon, tick)
+		listed()
+		require.Equal(t, 1, r.faults.Calls("List")-before, "only the directory with the gap is read again")
+		for _, d := range dirs {
+			require.Equal(t, d == gap, r.told(meta.Change{Dir: d, Gap: true}))
+		}
+	})(t)
 }
