@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,9 +97,14 @@ func File(name string, size int64) meta.Entry {
 // Join makes the cluster of an empty store.
 func Join(t *testing.T, c *meta.Catalog) meta.StoreInfo {
 	t.Helper()
-	info, err := c.Join(t.Context(), meta.JoinOptions{Create: true})
-	require.NoError(t, err)
-	return info
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
+		info, err := c.Join(t.Context(), meta.JoinOptions{Create: true})
+		if errors.Is(err, meta.ErrUnavailable) && time.Now().Before(end) {
+			continue // a server that has just begun may take its time
+		}
+		require.NoError(t, err)
+		return info
+	}
 }
 
 func list(t *testing.T, c *meta.Catalog, dir meta.InodeID) map[string]meta.Entry {

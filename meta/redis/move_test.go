@@ -18,9 +18,7 @@ func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	v, err := s.Apply(t.Context(), slot, nil, set("1"))
-	require.NoError(t, err)
-	w := watch(t, s, v)
+	w := watch(t, s, writable(t, s, "1"))
 	writable(t, s, "2")
 	w.next("2")
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -287,6 +288,10 @@ func TestHolesStayHoles(t *testing.T) {
 
 func TestASmallFileIsOneTransaction(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, smallFiles) // a store is asked more when it is slow
+}
+
+func smallFiles(t *testing.T) {
 	r := newRig(t)
 	r.write("first", []byte("x")) // announces the set
 	before := r.calls()

@@ -23,6 +23,8 @@ const (
 	block = chunk.MinBlockSize
 	soon  = 2 * time.Minute
 	tick  = 2 * time.Millisecond
+	// patience is what requests to the store have: those of these tests hang nowhere.
+	patience = time.Minute
 )
 
 // rig is one node's write side over a real cache and a store that fails on
@@ -71,7 +73,7 @@ func (r *rig) start() {
 	r.cache, err = cache.Open(cache.Config{Roots: []string{r.dir}, FreeSpace: cache.Reserve{Bytes: -1}})
 	require.NoError(r.t, err)
 	view, err := meta.NewView(meta.ViewConfig{
-		Catalog: r.cat, Timeout: 5 * time.Second,
+		Catalog: r.cat, Timeout: patience,
 		OnChange: func(c meta.Change) {
 			if a := r.now(); a != nil {
 				a.Learned(c.Dir, c.Name)
@@ -81,7 +83,7 @@ func (r *rig) start() {
 	require.NoError(r.t, err)
 	area, err := New(Config{
 		Node: r.id, Bytes: CacheBytes{r.cache}, Catalog: r.cat, View: view, Open: r.open,
-		ChunkSize: 3 * block, Private: DefaultPrivate(), Timeout: 5 * time.Second,
+		ChunkSize: 3 * block, Private: DefaultPrivate(), Timeout: patience,
 		Changed: func(dir meta.InodeID, name string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
