@@ -64,9 +64,9 @@ func (f *FS) publish(ctx context.Context, n *inode, s *staged) (at uint64, err e
 		return at, fmt.Errorf("publish: %w", err)
 	}
 	s.published(at)
-	f.publishes.Add(1)
 	f.table.mark(n)
 	f.table.republished(n, s)
+	f.publishes.Add(1) // last: whoever sees it counted finds the new object
 	return at, nil
 }
 

@@ -16,9 +16,11 @@ import (
 
 // Bounds of an unmount.
 const (
-	// busyRetry is how long a busy mount is tried again: the kernel closes
-	// files a moment after their process did.
+	// busyRetry is how long a busy mount is tried again, and busyTries how often
+	// at least, however slow the machine is: the kernel closes files a moment
+	// after their process did.
 	busyRetry = 500 * time.Millisecond
+	busyTries = 10
 	// stuckAfter is how long an unmount may wait for reads under way before
 	// they are given up.
 	stuckAfter = time.Second
@@ -87,7 +89,7 @@ func (f *FS) detach(ctx context.Context, force, lazy bool) error {
 		f.abandonAll()
 	}
 	busy := false
-	for until := time.Now().Add(busyRetry); ; {
+	for until, tries := time.Now().Add(busyRetry), 1; ; tries++ {
 		mine, err := f.mounted()
 		if err != nil || !mine {
 			return err // gone from the tree: unmounted, or detached before
@@ -99,7 +101,7 @@ func (f *FS) detach(ctx context.Context, force, lazy bool) error {
 			return nil
 		case !busy:
 			return fmt.Errorf("unmount %s: %w", f.point, err)
-		case ctx.Err() != nil || time.Now().After(until):
+		case ctx.Err() != nil || tries >= busyTries && time.Now().After(until):
 			return &BusyError{Mountpoint: f.point, Holders: holders(f.point)}
 		}
 		select {

@@ -204,17 +204,17 @@ func (f *file) committed(s *sealed, e meta.Entry) {
 		f.outdate(old)
 	}
 	s.done()
-	a.publishes.Add(1)
-	a.publishedBytes.Add(uint64(e.Size))
 	if err := s.draft.Discard(); err != nil { // found again at the next start, and seen to be published
 		a.log.Warn("the note of a published file stays", "name", e.Name, "err", err)
 	}
+	a.publishedBytes.Add(uint64(e.Size))
+	a.publishes.Add(1) // last: whoever sees it counted finds nothing under way
 }
 
 // fail takes note, durably, of a publish that did not happen.
 func (f *file) fail(ctx context.Context, err error) {
 	a := f.a
-	a.failures.Add(1)
+	defer a.failures.Add(1) // when the note of it is there
 	f.io.RLock()
 	defer f.io.RUnlock()
 	f.mu.Lock()
