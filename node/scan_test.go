@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,7 +59,9 @@ func TestScanRefuses(t *testing.T) {
 		require.NoError(t, err)
 		_, err = testScanner().one(p)
 		require.ErrorContains(t, err, "open for writing")
+		syscall.ForkLock.RLock() // or a server that another test is starting would have it
 		require.NoError(t, f.Close())
+		syscall.ForkLock.RUnlock()
 		_, err = testScanner().one(p)
 		require.NoError(t, err)
 	})

@@ -202,6 +202,7 @@ func (s *Server) Close() error {
 		s.endStreams()
 		s.direct.close()
 		s.etcd.Close()
+		_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) // a process that is being started may still have it
 		_ = s.lock.Close()
 	})
 	return nil

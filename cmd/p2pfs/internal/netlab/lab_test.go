@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,7 +106,9 @@ func TestALabRemovesWhatAKilledOneLeft(t *testing.T) {
 	// Made by a process that is gone: its lock is free.
 	dead, err := newWorkdir(parent)
 	require.NoError(t, err)
+	syscall.ForkLock.RLock() // or a command that another test is starting would have it
 	require.NoError(t, dead.lock.Close())
+	syscall.ForkLock.RUnlock()
 	starting, err := os.MkdirTemp(parent, dirPrefix) // has no lock yet
 	require.NoError(t, err)
 	old, err := os.MkdirTemp(parent, dirPrefix)
