@@ -75,7 +75,7 @@ func (s *storage) open(ctx context.Context, opts stores.Options) (meta.Slots, er
 	if s.embedded == nil {
 		return stores.Open(ctx, s.url, opts)
 	}
-	return etcd.Open(ctx, s.url, etcd.Options{KV: s.embedded.Direct()})
+	return etcd.Open(ctx, s.url, etcd.Options{KV: s.embedded.Direct(), Watch: s.embedded.Watcher()})
 }
 
 // joinStore learns which cluster this is, from the store or, when that is

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -27,6 +28,7 @@ const (
 type connector struct {
 	target target
 	kv     clientv3.KV // in place of the client's own; nil: none
+	watch  etcdserverpb.WatchClient
 
 	sem chan struct{} // 1: holds the right to connect
 
@@ -35,8 +37,8 @@ type connector struct {
 	closed bool
 }
 
-func newConnector(t target, kv clientv3.KV) (*connector, error) {
-	c := &connector{target: t, kv: kv, sem: make(chan struct{}, 1)}
+func newConnector(t target, kv clientv3.KV, watch etcdserverpb.WatchClient) (*connector, error) {
+	c := &connector{target: t, kv: kv, watch: watch, sem: make(chan struct{}, 1)}
 	if t.password != "" {
 		return c, nil
 	}
@@ -64,6 +66,9 @@ func (c *connector) get(ctx context.Context) (*clientv3.Client, error) {
 	}
 	if c.kv != nil {
 		cl.KV = c.kv
+	}
+	if c.watch != nil {
+		cl.Watcher = clientv3.NewWatchFromWatchClient(c.watch, cl)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

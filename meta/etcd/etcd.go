@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -38,9 +39,10 @@ type Options struct {
 	Patience time.Duration
 	// Access is what the URL does not say of how to log in.
 	Access storeurl.Access
-	// KV reads and writes in place of the connection, which then only
-	// watches and holds leases: for a server in this process. Nil: none.
-	KV clientv3.KV
+	// KV reads and writes, and Watch watches, in place of the connection,
+	// which then only holds leases: for a server in this process. Nil: none.
+	KV    clientv3.KV
+	Watch etcdserverpb.WatchClient
 }
 
 func (o Options) withDefaults() Options {
@@ -75,7 +77,7 @@ func Open(_ context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := newConnector(t, opts.KV)
+	conn, err := newConnector(t, opts.KV, opts.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("open metadata store %s: %w", t.hosts, err)
 	}

@@ -9,16 +9,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/etcdserver/txn"
 	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"google.golang.org/grpc"
 )
 
-// direct reads and writes by function calls. A connection to the server in the
-// same process costs more than what the server does to answer. Close waits for
-// calls under way: the server must not lose its database below them.
+// direct reads, writes and watches by function calls. A connection to the
+// server in the same process costs more than what the server does to answer.
+// Close waits for calls under way: the server must not lose its database below
+// them.
 type direct struct {
 	etcdserverpb.KVClient
-	life context.Context // ends with the server
+	server *etcdserver.EtcdServer
+	watch  etcdserverpb.WatchServer
+	life   context.Context // ends with the server
 
 	mu     sync.Mutex
 	closed bool
@@ -29,8 +33,14 @@ type direct struct {
 // fail as those to a server that is down. It only reads and does transactions.
 func (s *Server) Direct() clientv3.KV { return clientv3.NewKVFromKVClient(s.direct, nil) }
 
+// Watcher is Direct for watches. Those under way end with the server.
+func (s *Server) Watcher() etcdserverpb.WatchClient { return watcher{s.direct} }
+
 func newDirect(life context.Context, s *etcdserver.EtcdServer) *direct {
-	return &direct{life: life, KVClient: adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s))}
+	return &direct{
+		KVClient: adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s)),
+		server:   s, watch: v3rpc.NewWatchServer(s), life: life,
+	}
 }
 
 // Range implements etcdserverpb.KVClient.
@@ -40,6 +50,9 @@ func (d *direct) Range(ctx context.Context, in *etcdserverpb.RangeRequest, _ ...
 		return nil, err
 	}
 	defer done()
+	if d.current() {
+		in.Serializable = true
+	}
 	return d.KVClient.Range(ctx, in)
 }
 
@@ -50,7 +63,46 @@ func (d *direct) Txn(ctx context.Context, in *etcdserverpb.TxnRequest, _ ...grpc
 		return nil, err
 	}
 	defer done()
+	if txn.IsTxnReadonly(in) && d.current() {
+		for _, ops := range [][]*etcdserverpb.RequestOp{in.Success, in.Failure} {
+			for _, op := range ops {
+				op.GetRequestRange().Serializable = true
+			}
+		}
+	}
 	return d.KVClient.Txn(ctx, in)
+}
+
+// current reports whether the server has applied all that it has committed.
+// It is the only member, so that a read of what it has is then linearizable
+// without a turn of the log, which may be waiting for the disk: a change is
+// answered, and told to watches, only after it was committed.
+func (d *direct) current() bool {
+	return d.server.AppliedIndex() >= d.server.CommittedIndex()
+}
+
+// watcher is the watches of a direct.
+type watcher struct{ d *direct }
+
+// Watch implements etcdserverpb.WatchClient.
+func (w watcher) Watch(ctx context.Context, _ ...grpc.CallOption) (etcdserverpb.Watch_WatchClient, error) {
+	ctx, done, err := w.d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return adapter.WatchServerToWatchClient(countedWatch{w.d.watch, done}).Watch(ctx)
+}
+
+// countedWatch tells when its one stream has ended.
+type countedWatch struct {
+	etcdserverpb.WatchServer
+	done func()
+}
+
+// Watch implements etcdserverpb.WatchServer.
+func (w countedWatch) Watch(s etcdserverpb.Watch_WatchServer) error {
+	defer w.done()
+	return w.WatchServer.Watch(s)
 }
 
 func (d *direct) enter(ctx context.Context) (_ context.Context, done func(), err error) {

@@ -3,10 +3,13 @@ package embedded_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,7 +157,7 @@ func closeWhileWatched(t *testing.T) (took time.Duration) {
 func TestDirect(t *testing.T) {
 	t.Parallel()
 	srv := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
-	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, KV: srv.Direct()})
+	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, KV: srv.Direct(), Watch: srv.Watcher()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	key := meta.Key{Slot: slot, Field: "a"}
@@ -187,4 +190,104 @@ func TestDirect(t *testing.T) {
 	require.ErrorIs(t, err, meta.ErrUnavailable)
 	_, err = s.Apply(t.Context(), slot, nil, []meta.Set{{Field: "a"}})
 	require.ErrorIs(t, err, meta.ErrUnavailable)
+}
+
+// What another node's change answered, or any watch told, is in every later read
+// by a function call.
+func TestDirectReadsAreCurrent(t *testing.T) {
+	t.Parallel()
+	srv := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute, KV: srv.Direct(), Watch: srv.Watcher(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	other := open(t, srv.URL())
+	atLeast := func(v uint64) error {
+		recs, err := s.Get(t.Context(), meta.Key{Slot: slot, Field: "."}, meta.Key{Slot: slot})
+		if err == nil && recs[1].Version < v {
+			err = fmt.Errorf("read %d after %d", recs[1].Version, v)
+		}
+		one, oerr := s.Version(t.Context(), slot)
+		if oerr == nil && one < v {
+			oerr = fmt.Errorf("read version %d after %d", one, v)
+		}
+		return errors.Join(err, oerr)
+	}
+	const writers, changes = 4, 50
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last atomic.Uint64
+	told := make(chan error, 2)
+	for _, by := range []*etcd.Store{s, other} {
+		go func() {
+			var late error
+			err := by.Watch(ctx, slot, 0, func(evs []meta.Event) {
+				v := evs[len(evs)-1].SlotVersion
+				if e := atLeast(v); e != nil && ctx.Err() == nil {
+					late = errors.Join(late, e)
+				}
+				if last.Add(uint64(len(evs))) == 2*writers*changes {
+					cancel()
+				}
+			})
+			told <- errors.Join(err, late)
+		}()
+	}
+	var wg sync.WaitGroup
+	failed := make(chan error, writers)
+	for w := range writers {
+		by := []*etcd.Store{s, other}[w%2]
+		wg.Go(func() {
+			for i := range changes {
+				v, err := by.Apply(t.Context(), slot, nil, []meta.Set{{Field: fmt.Sprintf("%d", w), Value: []byte{byte(i)}}})
+				if err = errors.Join(err, atLeast(v)); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(failed)
+	require.NoError(t, <-failed)
+	require.NoError(t, <-told)
+	require.NoError(t, <-told)
+	require.EqualValues(t, 2*writers*changes, last.Load())
+}
+
+// Watches by function calls end with the server, and with who watches.
+func TestDirectWatchEnds(t *testing.T) {
+	t.Parallel()
+	srv := start(t, embedded.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	s, err := etcd.Open(t.Context(), srv.URL(), etcd.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, KV: srv.Direct(), Watch: srv.Watcher()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	_, err = s.Apply(t.Context(), slot, nil, []meta.Set{{Field: "a", Value: []byte("1")}})
+	require.NoError(t, err)
+	watch := func(ctx context.Context) (seen, ended chan error) {
+		seen, ended = make(chan error, 1), make(chan error, 1)
+		go func() {
+			ended <- s.Watch(ctx, slot, 0, func([]meta.Event) {
+				select {
+				case seen <- nil:
+				default:
+				}
+			})
+		}()
+		return seen, ended
+	}
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		seen, ended := watch(ctx)
+		<-seen
+		cancel()
+		require.NoError(t, <-ended)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen, ended := watch(ctx)
+	<-seen
+	require.NoError(t, srv.Close(), "it waits for watches to end, and they do")
+	cancel()
+	require.NoError(t, <-ended)
 }
