@@ -78,6 +78,11 @@ func (r *raw) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out
 	return fuse.OK
 }
 
+// newFileValid is how long the kernel may rely on the attributes of a file that
+// was just made: it looks at them once more before it gives the file to who made
+// it.
+const newFileValid = 100 * time.Millisecond
+
 // made enters what was made here and answers with it.
 func (f *FS) made(parent *inode, e *meta.Entry, out *fuse.EntryOut) *inode {
 	f.table.mu.Lock()
@@ -86,7 +91,9 @@ func (f *FS) made(parent *inode, e *meta.Entry, out *fuse.EntryOut) *inode {
 	n := f.table.enter(parent.id, e)
 	f.fillEntry(n, out, true)
 	if e.Kind == meta.KindFile {
-		out.SetAttrTimeout(0) // it is about to be written
+		// It is about to be written, which makes the kernel forget what it was
+		// told here. Until then only this mount changes it.
+		out.SetAttrTimeout(min(newFileValid, validFor(e)))
 	}
 	return n
 }

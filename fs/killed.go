@@ -144,8 +144,9 @@ func killedIn(process, thread string) bool {
 	return err == nil && parseKilled(stat)
 }
 
-// readProc reads a file of one short line: os.ReadFile asks the poller for each file,
-// which costs more than the rest, and every close of a written file comes here.
+// readProc reads the first 256 bytes of a file: os.ReadFile asks the poller for each
+// file, which costs more than the rest, and every open for writing and close of a
+// written file comes here.
 func readProc(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

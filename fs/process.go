@@ -19,7 +19,8 @@ func processOf(tid uint32) uint32 {
 	if tid == 0 || inProcess(tid, tid) {
 		return tid
 	}
-	status, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/status")
+	// The first lines have it: name, umask, state, and then the thread group.
+	status, err := readProc("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/status")
 	if err != nil {
 		return 0
 	}
