@@ -34,6 +34,7 @@ type daemon interface {
 
 // startNode starts a real node.
 func startNode(ctx context.Context, cfg node.Config) (daemon, error) {
+	roomToWait()
 	n, err := node.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
