@@ -137,8 +137,14 @@ func syncDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Fsync(fd); err != nil {
+	err = unix.Fsync(fd)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fsync(fd)
+	}
+	if e := unix.Close(fd); err == nil {
+		err = e
+	}
+	if err != nil {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
 	return nil
