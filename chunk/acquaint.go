@@ -74,6 +74,7 @@ func (b *board) meet(q Provider, g *gate) *peer {
 func (b *board) part(p *peer) {
 	p.unfollow()
 	p.forget()
+	p.parted = true
 	b.peers = slices.DeleteFunc(b.peers, func(o *peer) bool { return o == p })
 }
 

@@ -23,6 +23,7 @@ type board struct {
 	busy    Bitmap
 	flights []*flight
 	peers   []*peer
+	open    []*peer      // those that the last plan could ask; no longer than it
 	damaged map[int]bool // two contents were seen; asked for on demand only
 
 	streams  streams

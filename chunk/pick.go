@@ -79,10 +79,10 @@ func (b *board) soonElsewhere(block int, now time.Time) bool {
 // blocks that nobody was sent, it goes before all others: a crowd that is busy
 // with itself and leaves the source idle has nothing left to share a moment later,
 // and then waits for the source all at once.
-func (b *board) freest(now time.Time) *peer {
+func (b *board) freest() *peer {
 	first, source := b.soonest(), b.soonest()
-	for _, p := range b.peers {
-		if p.dry == b.epoch || !p.news && !(p.hint && p.followed > 0) || !b.spare(p, now) {
+	for _, p := range b.open {
+		if p.dry == b.epoch || !p.news && !(p.hint && p.followed > 0) || !b.takes(p) {
 			continue
 		}
 		first.offer(p)

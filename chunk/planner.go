@@ -3,7 +3,6 @@ package chunk
 import (
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 )
 
@@ -19,8 +18,13 @@ type Planner struct {
 	l    Limits
 
 	locatedAt time.Time
-	at        map[NodeID]int // where in the board's peers a node was last
 }
+
+// Following is a peer that is followed, from Follow until Unfollowed.
+type Following struct{ p *peer }
+
+// Peer returns how to reach it.
+func (f Following) Peer() Peer { return f.p.Peer }
 
 // Ask is one request that a Planner wants made. It ends with one call of Landed
 // or Failed.
@@ -94,23 +98,23 @@ func (p *Planner) Located(ps []Provider, now time.Time) {
 
 // Follow returns the peers that should be followed from now on; each ends with
 // one call of Unfollowed.
-func (p *Planner) Follow(now time.Time) (out []Peer) {
+func (p *Planner) Follow(now time.Time) (out []Following) {
 	for _, q := range p.b.peers {
 		if q.followable(now) {
 			q.following = true
-			out = append(out, q.Peer)
+			out = append(out, Following{q})
 		}
 	}
 	return out
 }
 
 // Heard takes in news of a peer, and reports whether they may change the plan.
-func (p *Planner) Heard(from NodeID, a Availability, now time.Time) bool {
+func (p *Planner) Heard(from Following, a Availability, now time.Time) bool {
 	if len(a.Peers) > 0 {
 		p.b.introduce(a.Peers, p.g)
 	}
-	q := p.find(from)
-	if q == nil || !q.heard(a, p.b.o.Blocks()) {
+	q := from.p
+	if q.parted || !q.heard(a, p.b.o.Blocks()) {
 		return false
 	}
 	q.st.answer(now)
@@ -120,16 +124,10 @@ func (p *Planner) Heard(from NodeID, a Availability, now time.Time) bool {
 // FollowedBy takes note of a node that follows this one.
 func (p *Planner) FollowedBy(from Peer) { p.b.followed(from, p.g) }
 
-// Follows reports whether the node is a peer that is followed.
-func (p *Planner) Follows(node NodeID) bool {
-	q := p.find(node)
-	return q != nil && q.following
-}
-
 // Unfollowed notes that following a peer ended.
-func (p *Planner) Unfollowed(from NodeID, err error, now time.Time) {
-	if q := p.find(from); q != nil {
-		q.ended(err, false, now)
+func (p *Planner) Unfollowed(from Following, err error, now time.Time) {
+	if !from.p.parted {
+		from.p.ended(err, false, now)
 	}
 }
 
@@ -183,21 +181,6 @@ func (p *Planner) Failed(a Ask, err error, now time.Time) {
 
 // Same reports whether two are one request.
 func (a Ask) Same(o Ask) bool { return a.f == o.f }
-
-func (p *Planner) find(node NodeID) *peer {
-	if p.at == nil || len(p.at) > 4*len(p.b.peers) {
-		p.at = map[NodeID]int{}
-	}
-	if i, ok := p.at[node]; ok && i < len(p.b.peers) && p.b.peers[i].Node == node {
-		return p.b.peers[i]
-	}
-	i := slices.IndexFunc(p.b.peers, func(q *peer) bool { return q.Node == node })
-	if i < 0 {
-		return nil
-	}
-	p.at[node] = i
-	return p.b.peers[i]
-}
 
 // ended notes that following the peer ended; stopped: because nobody here
 // wants news of it any more.

@@ -26,13 +26,13 @@ const maxScan = 256
 // what is demanded, then what lies on the readers' way, then the rest.
 func (b *board) plan(now time.Time, in intake) []*flight {
 	b.starved = false
-	b.look()
+	b.look(now)
 	out := b.planLate(now, in, nil)
 	out = b.planDemand(now, in, out)
 	if b.held || b.left == 0 || !b.hungry() || b.sated() {
 		return out
 	}
-	if !b.roomy(now) {
+	if !b.roomy() {
 		b.starved = true
 		in.wait(true)
 		return out
@@ -48,16 +48,25 @@ func (b *board) plan(now time.Time, in intake) []*flight {
 
 // look sees how many others fetch the object now. Among them, a node asks each
 // peer for little at a time, so that many peers give it something and none of
-// them spends its time on it alone.
-func (b *board) look() {
+// them spends its time on it alone. Those that can be asked at all in this round
+// are noted: what follows goes over them alone.
+func (b *board) look(now time.Time) {
 	n := 0
 	b.crowded, b.fastest = false, 0
+	b.open = b.open[:0]
 	for _, p := range b.peers {
-		if p.out == nil && p.st.strikes == 0 {
+		st := p.st
+		b.fastest = max(b.fastest, st.rate)
+		if p.out != nil {
+			continue
+		}
+		if st.strikes == 0 {
 			n++
 			b.crowded = b.crowded || p.news && p.lack > 0
 		}
-		b.fastest = max(b.fastest, p.st.rate)
+		if st.usable(now) && st.free(now) {
+			b.open = append(b.open, p)
+		}
 	}
 	b.perPeer = max(1, 6/max(n, 1))
 }
@@ -166,7 +175,7 @@ func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
 	if b.crowd() {
 		return b.planSpread(now, in, out)
 	}
-	for b.roomy(now) {
+	for b.roomy() {
 		block := b.lowest(now)
 		if block < 0 {
 			return out
@@ -187,7 +196,7 @@ func (b *board) planRest(now time.Time, in intake, out []*flight) []*flight {
 // they have blocks that nobody was sent, then the one that will be done soonest.
 func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
 	for !b.crowded || !b.enough() {
-		p := b.freest(now)
+		p := b.freest()
 		if p == nil {
 			b.starved = true
 			in.wait(true)
@@ -335,11 +344,14 @@ func (b *board) copies(block int, now time.Time) int {
 }
 
 // roomy reports whether any peer can be asked for one more unasked block.
-func (b *board) roomy(now time.Time) bool {
-	return slices.ContainsFunc(b.peers, func(p *peer) bool { return b.spare(p, now) })
-}
+func (b *board) roomy() bool { return slices.ContainsFunc(b.open, b.takes) }
 
 // spare reports whether the peer can be asked for one more unasked block.
 func (b *board) spare(p *peer, now time.Time) bool {
-	return p.out == nil && p.st.room(true) && (!b.crowded || p.st.flights < b.perPeer) && p.st.usable(now) && p.st.free(now)
+	return p.out == nil && b.takes(p) && p.st.usable(now) && p.st.free(now)
+}
+
+// takes reports whether a peer that can be asked is given one more unasked block.
+func (b *board) takes(p *peer) bool {
+	return p.st.room(true) && (!b.crowded || p.st.flights < b.perPeer)
 }

@@ -6,23 +6,24 @@ import (
 )
 
 // standing is what this node knows of another one over all objects. It is
-// guarded by the gate's mutex; times are passed in.
+// guarded by the gate's mutex; times are passed in. What every plan looks at
+// stands first.
 type standing struct {
+	flights int       // blocks asked for and not here yet
+	share   int       // how many of those it is given
+	rate    float64   // bytes per second, all flights together; 0: unknown
+	strikes int       // failures in a row
+	until   time.Time // nothing is asked before
+	busy    time.Time // the same: it had enough to send, and is not to blame
+	banned  time.Time // nothing at all before: it lied
+
 	node        NodeID
 	name        string
 	incarnation uint64
 
-	flights int     // blocks asked for and not here yet
-	share   int     // how many of those it is given
-	rate    float64 // bytes per second, all flights together; 0: unknown
-	typical time.Duration
-
-	strikes  int       // failures in a row
-	until    time.Time // nothing is asked before
-	busy     time.Time // the same: it had enough to send, and is not to blame
-	busies   int       // how often in a row it said so
+	typical  time.Duration
+	busies   int // how often in a row it said that it was busy
 	failedAt time.Time
-	banned   time.Time // nothing at all before: it lied
 	answered time.Time // when anything last came from it
 	dead     bool      // the last thing it did was to fail outright
 	timeouts int

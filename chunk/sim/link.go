@@ -28,7 +28,13 @@ type flow struct {
 // simplification: a flow that comes or goes changes the levels of its own two
 // links and of those that share a flow with them, and no further.
 type network struct {
-	heap []*flow // by end
+	heap []ending // by end
+}
+
+// ending is when a flow ends.
+type ending struct {
+	end  int64
+	flow *flow
 }
 
 func (n *network) add(f *flow, now int64) {
@@ -133,40 +139,36 @@ func (n *network) pace(f *flow, now int64) {
 	f.end = now + int64(max(f.left, 0)/rate*1e9) + 1
 	if f.pos < 0 {
 		f.pos = len(n.heap)
-		n.heap = append(n.heap, f)
+		n.heap = append(n.heap, ending{f.end, f})
 	}
-	n.fix(f.pos)
+	n.fix(ending{f.end, f}, f.pos)
 }
 
 func (n *network) unheap(f *flow) {
 	i, last := f.pos, len(n.heap)-1
 	f.pos = -1
-	if i != last {
-		n.heap[i] = n.heap[last]
-		n.heap[i].pos = i
-	}
-	n.heap[last] = nil
+	e := n.heap[last]
+	n.heap[last] = ending{}
 	n.heap = n.heap[:last]
 	if i != last {
-		n.fix(i)
+		n.fix(e, i)
 	}
 }
 
-// fix moves a flow to its place in the heap.
-func (n *network) fix(i int) {
+// fix puts a flow into its place in the heap; place i is free.
+func (n *network) fix(e ending, i int) {
 	h := n.heap
-	f := h[i]
 	for i > 0 {
 		p := (i - 1) / 4
-		if h[p].end <= f.end {
+		if h[p].end <= e.end {
 			break
 		}
 		h[i] = h[p]
-		h[i].pos = i
+		h[i].flow.pos = i
 		i = p
 	}
 	for {
-		c, least := -1, f.end
+		c, least := -1, e.end
 		for k := 4*i + 1; k < min(4*i+5, len(h)); k++ {
 			if h[k].end < least {
 				c, least = k, h[k].end
@@ -176,9 +178,9 @@ func (n *network) fix(i int) {
 			break
 		}
 		h[i] = h[c]
-		h[i].pos = i
+		h[i].flow.pos = i
 		i = c
 	}
-	h[i] = f
-	f.pos = i
+	h[i] = e
+	e.flow.pos = i
 }

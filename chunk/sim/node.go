@@ -30,9 +30,11 @@ type node struct {
 	checking bool
 
 	asks      []*request // under way
-	followers []*node
-	added     []int // to be told
-	began2    []int // blocks that it began to send, to be told
+	followers []follower
+	inbox     []letter // news that it has no use for until it plans
+	starved   bool     // it has: its last plan would have asked for more
+	added     []int    // to be told
+	began2    []int    // blocks that it began to send, to be told
 	sentOnce  []uint8
 	flushing  bool
 	announced bool
@@ -54,14 +56,6 @@ type request struct {
 	err      error
 	dropped  bool // nobody wants the answer
 	answered bool
-}
-
-// news is what a node tells of itself.
-type news struct {
-	from *node
-	run  uint64
-	to   []*node
-	a    chunk.Availability
 }
 
 var errGone = errors.New("connection refused")
@@ -116,8 +110,8 @@ func (n *node) discover() {
 		n.locating = true
 		n.w.later(locateTakes, event{kind: evLocated, node: n})
 	}
-	for _, p := range n.planner.Follow(now) {
-		n.w.later(n.w.latency(), event{kind: evFollow, node: n.w.byID(p.Node), from: n, run: n.run})
+	for _, f := range n.planner.Follow(now) {
+		n.w.later(n.w.latency(), event{kind: evFollow, node: n.w.byID(f.Peer().Node), who: &follower{n, f, n.run}})
 	}
 }
 
@@ -146,13 +140,15 @@ func (n *node) plan() {
 		return
 	}
 	now := n.w.time()
+	n.listen()
 	for _, a := range n.planner.Plan(now) {
 		to := n.w.byID(a.Peer.Node)
 		r := &request{by: n, to: to, byRun: n.run, toRun: a.Peer.Incarnation, ask: a, at: n.w.now}
 		n.asks = append(n.asks, r)
 		n.w.later(n.w.latency(), event{kind: evAsk, node: to, req: r})
 	}
-	if t := n.planner.WakeAt(now); !t.IsZero() && n.planner.Starved() {
+	n.starved = n.planner.Starved()
+	if t := n.planner.WakeAt(now); !t.IsZero() && n.starved {
 		if at := max(t.UnixNano(), n.w.now+wakeLeast); n.wakeAt == 0 || at < n.wakeAt {
 			n.wakeAt = at
 			n.w.agenda.add(event{at: at, kind: evWake, node: n})
@@ -247,7 +243,7 @@ func (n *node) leave() {
 		r.dropped = true
 		r.to.quit(r)
 	}
-	n.asks = nil
+	n.asks, n.inbox = nil, nil
 	for _, r := range append(append([]*request(nil), n.serving...), n.waiting...) {
 		n.quit(r)
 		r.err = errGone
@@ -255,7 +251,7 @@ func (n *node) leave() {
 	}
 	n.serving, n.waiting, n.uploads = nil, nil, chunk.Uploads{}
 	for _, f := range n.followers {
-		n.w.later(gone, event{kind: evLost, node: f, from: n, run: f.run})
+		n.w.later(gone, event{kind: evLost, node: f.node, who: &f})
 	}
 	n.followers, n.added, n.began2 = nil, nil, nil
 }

@@ -10,19 +10,41 @@ import (
 // it.
 const introductions = 8
 
+// follower is a node that follows another one: what it knows that one by, and
+// which of its runs it is.
+type follower struct {
+	node *node
+	as   chunk.Following
+	run  uint64
+}
+
+// news is what a node tells of itself, to one or to all who follow.
+type news struct {
+	from *node
+	run  uint64
+	to   []follower
+	a    chunk.Availability
+}
+
+// letter is news that wait to be read.
+type letter struct {
+	as   chunk.Following
+	news *news
+}
+
 // followed takes a follower on: it is told everything there is, and who else
 // follows; and the node gets to know it.
-func (n *node) followed(f *node, run uint64) {
+func (n *node) followed(f follower) {
 	w := n.w
-	if n.nature == dead || n.away || n.have.Len() == 0 || f.run != run {
+	if n.nature == dead || n.away || n.have.Len() == 0 || f.node.run != f.run {
 		wait := w.latency()
 		if n.nature == dead {
 			wait += deadTakes
 		}
-		w.later(wait, event{kind: evLost, node: f, from: n, run: run})
+		w.later(wait, event{kind: evLost, node: f.node, who: &f})
 		return
 	}
-	first := &news{from: n, run: n.run, to: []*node{f}, a: chunk.Availability{Full: true, Have: n.have.Clone(), Keeper: n == w.nodes[0]}}
+	first := &news{from: n, run: n.run, to: []follower{f}, a: chunk.Availability{Full: true, Have: n.have.Clone(), Keeper: n == w.nodes[0]}}
 	if n.nature == lying {
 		first.a.Have.Fill()
 	}
@@ -32,32 +54,47 @@ func (n *node) followed(f *node, run uint64) {
 		}
 	}
 	for _, i := range w.rng.Perm(len(n.followers))[:min(introductions, len(n.followers))] {
-		if o := n.followers[i]; o != f {
+		if o := n.followers[i].node; o != f.node {
 			first.a.Peers = append(first.a.Peers, o.peer)
 		}
 	}
-	if !slices.Contains(n.followers, f) {
+	if i := slices.IndexFunc(n.followers, func(o follower) bool { return o.node == f.node }); i >= 0 {
+		n.followers[i] = f
+	} else {
 		n.followers = append(n.followers, f)
 	}
-	w.later(w.latency(), event{kind: evMap, node: f, news: first})
+	w.later(w.latency(), event{kind: evMap, node: f.node, news: first})
 	if n.planner != nil && n.done == 0 {
-		n.planner.FollowedBy(f.peer)
+		n.planner.FollowedBy(f.node.peer)
 		n.discover()
 	}
 }
 
 // heard takes in the first news of a node that is followed.
 func (n *node) heard(s *news) {
-	if n.away || n.planner == nil || n.done > 0 || s.run != s.from.run {
+	f := s.to[0]
+	if !n.hears(f, s) {
 		return
 	}
-	matters := n.planner.Heard(s.from.peer.Node, s.a, n.w.time())
-	if len(s.a.Peers) > 0 {
-		n.discover()
+	n.listen()
+	n.planner.Heard(f.as, s.a, n.w.time())
+	n.discover()
+	n.plan()
+}
+
+// hears reports whether a node is still there for news, and whoever told them.
+func (n *node) hears(f follower, s *news) bool {
+	return !n.away && n.planner != nil && n.done == 0 && f.run == n.run && s.run == s.from.run
+}
+
+// listen reads the news that have waited.
+func (n *node) listen() {
+	now := n.w.time()
+	for i, l := range n.inbox {
+		n.planner.Heard(l.as, l.news.a, now)
+		n.inbox[i] = letter{}
 	}
-	if matters && n.planner.Starved() || s.a.Full {
-		n.plan()
-	}
+	n.inbox = n.inbox[:0]
 }
 
 // tell notes a new block for the followers.
@@ -96,22 +133,31 @@ func (n *node) flush() {
 	if n.away || len(n.followers) == 0 {
 		return
 	}
-	n.followers = slices.DeleteFunc(n.followers, func(f *node) bool { return f.done > 0 || f.away })
+	n.followers = slices.DeleteFunc(n.followers, func(f follower) bool { return f.node.done > 0 || f.node.away })
 	s := &news{from: n, run: n.run, to: slices.Clone(n.followers), a: chunk.Availability{Added: n.added, Sent: n.began2}}
 	n.added, n.began2 = nil, nil
 	n.w.later(n.w.latency(), event{kind: evHeard, node: n, news: s})
 }
 
-// tellAll has every follower hear the news.
+// tellAll has every follower hear the news. Those who would not ask for more
+// whatever they heard read them when they plan next.
 func (n *node) tellAll(s *news) {
 	for _, f := range s.to {
-		f.heard(s)
+		o := f.node
+		switch {
+		case !o.hears(f, s):
+		case !o.starved:
+			o.inbox = append(o.inbox, letter{f.as, s})
+		case o.planner.Heard(f.as, s.a, o.w.time()):
+			o.plan()
+		}
 	}
 }
 
 // unfollowed notes that a node that was followed is gone.
-func (n *node) unfollowed(from *node, run uint64) {
-	if n.run == run && n.planner != nil && n.done == 0 {
-		n.planner.Unfollowed(from.peer.Node, errGone, n.w.time())
+func (n *node) unfollowed(f follower) {
+	if n.run == f.run && n.planner != nil && n.done == 0 {
+		n.listen()
+		n.planner.Unfollowed(f.as, errGone, n.w.time())
 	}
 }

@@ -94,13 +94,14 @@ func (w *world) assign(share float64, as nature) {
 // play lets everything happen until every receiver is done.
 func (w *world) play() {
 	for w.unborn > 0 && w.now < endOfTime {
+		at, some := w.agenda.first()
 		flow := len(w.net.heap) > 0
-		if len(w.agenda.heap) == 0 && !flow {
+		if !some && !flow {
 			return
 		}
-		if flow && (len(w.agenda.heap) == 0 || w.net.heap[0].end <= w.agenda.heap[0].at) {
-			f := w.net.heap[0]
-			w.now = max(w.now, f.end)
+		if flow && (!some || w.net.heap[0].end <= at) {
+			w.now = max(w.now, w.net.heap[0].end)
+			f := w.net.heap[0].flow
 			f.req.to.sentAll(f)
 			continue
 		}
@@ -126,11 +127,11 @@ func (w *world) happen(e *event) {
 	case evHeard:
 		n.tellAll(e.news)
 	case evFollow:
-		n.followed(e.from, e.run)
+		n.followed(*e.who)
 	case evMap:
 		n.heard(e.news)
 	case evLost:
-		n.unfollowed(e.from, e.run)
+		n.unfollowed(*e.who)
 	case evLocated:
 		n.located()
 	case evTick:
