@@ -24,6 +24,7 @@ type board struct {
 	flights []*flight
 	peers   []*peer
 	open    []*peer      // those that the last plan could ask; no longer than it
+	opensAt time.Time    // when the first of the others can be asked; zero: there is none
 	damaged map[int]bool // two contents were seen; asked for on demand only
 
 	streams  streams

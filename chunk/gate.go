@@ -20,6 +20,7 @@ type gate struct {
 	freed     uint64     // how often something was given back
 	line      [2][]*seat // demand, speculation
 	peers     map[NodeID]*standing
+	fresh     []standing // side by side in memory, as a plan goes over them
 }
 
 // seat is one swarm's place at the gate; its fields are the gate's.
@@ -71,7 +72,11 @@ func (g *gate) standing(p Peer) *standing {
 	defer g.mu.Unlock()
 	st := g.peers[p.Node]
 	if st == nil {
-		st = &standing{node: p.Node, incarnation: p.Incarnation, share: g.limits.PerPeer}
+		if len(g.fresh) == 0 {
+			g.fresh = make([]standing, 16)
+		}
+		st, g.fresh = &g.fresh[0], g.fresh[1:]
+		*st = standing{node: p.Node, incarnation: p.Incarnation, share: g.limits.PerPeer}
 		g.peers[p.Node] = st
 	}
 	st.name = p.Name

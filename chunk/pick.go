@@ -131,13 +131,11 @@ func (b *board) asked(p *peer, block int) bool {
 	return slices.ContainsFunc(b.flights, func(f *flight) bool { return f.peer == p && f.block == block })
 }
 
-// wakeAt returns when a peer that had no time for a request may have some; zero
-// if nobody said so.
+// wakeAt returns when a peer that the last plan could not ask can be asked, or had
+// said that it has a demanded block; zero if there is none.
 func (b *board) wakeAt(now time.Time) (at time.Time) {
-	for _, p := range b.peers {
-		if t := p.st.busy; t.After(now) && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
+	if b.opensAt.After(now) {
+		at = b.opensAt
 	}
 	for _, block := range b.queue {
 		if l, ok := b.later[block]; ok && l.until.After(now) && (at.IsZero() || l.until.Before(at)) {

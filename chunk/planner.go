@@ -141,8 +141,7 @@ func (p *Planner) Plan(now time.Time) (out []Ask) {
 	return out
 }
 
-// WakeAt returns when a peer that had no time may have some; zero if none said
-// so.
+// WakeAt returns when a peer that could not be asked may be; zero if there is none.
 func (p *Planner) WakeAt(now time.Time) time.Time { return p.b.wakeAt(now) }
 
 // Landed notes a block that came, after took. Fresh says that it was not here

@@ -53,7 +53,7 @@ func (b *board) plan(now time.Time, in intake) []*flight {
 func (b *board) look(now time.Time) {
 	n := 0
 	b.crowded, b.fastest = false, 0
-	b.open = b.open[:0]
+	b.open, b.opensAt = b.open[:0], time.Time{}
 	for _, p := range b.peers {
 		st := p.st
 		b.fastest = max(b.fastest, st.rate)
@@ -64,8 +64,10 @@ func (b *board) look(now time.Time) {
 			n++
 			b.crowded = b.crowded || p.news && p.lack > 0
 		}
-		if st.usable(now) && st.free(now) {
+		if st.ready(now) {
 			b.open = append(b.open, p)
+		} else if b.opensAt.IsZero() || st.open.Before(b.opensAt) {
+			b.opensAt = st.open
 		}
 	}
 	b.perPeer = max(1, 6/max(n, 1))
@@ -348,7 +350,7 @@ func (b *board) roomy() bool { return slices.ContainsFunc(b.open, b.takes) }
 
 // spare reports whether the peer can be asked for one more unasked block.
 func (b *board) spare(p *peer, now time.Time) bool {
-	return p.out == nil && b.takes(p) && p.st.usable(now) && p.st.free(now)
+	return p.out == nil && b.takes(p) && p.st.ready(now)
 }
 
 // takes reports whether a peer that can be asked is given one more unasked block.

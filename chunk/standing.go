@@ -13,9 +13,11 @@ type standing struct {
 	share   int       // how many of those it is given
 	rate    float64   // bytes per second, all flights together; 0: unknown
 	strikes int       // failures in a row
-	until   time.Time // nothing is asked before
-	busy    time.Time // the same: it had enough to send, and is not to blame
-	banned  time.Time // nothing at all before: it lied
+	open    time.Time // the latest of the next three
+
+	until  time.Time // nothing is asked before
+	busy   time.Time // the same: it had enough to send, and is not to blame
+	banned time.Time // nothing at all before: it lied
 
 	node        NodeID
 	name        string
@@ -36,6 +38,20 @@ type standing struct {
 // usable reports whether the peer may be asked now.
 func (st *standing) usable(now time.Time) bool {
 	return !now.Before(st.until) && !now.Before(st.banned)
+}
+
+// ready reports whether it is both usable and free.
+func (st *standing) ready(now time.Time) bool { return !now.Before(st.open) }
+
+// reopen works out from when on it is ready.
+func (st *standing) reopen() {
+	st.open = st.until
+	if st.busy.After(st.open) {
+		st.open = st.busy
+	}
+	if st.banned.After(st.open) {
+		st.open = st.banned
+	}
 }
 
 // free reports whether the peer may have a place for one more request.
@@ -70,6 +86,7 @@ func (st *standing) answer(now time.Time) {
 func (st *standing) good(now time.Time, n int64, d time.Duration, l Limits) {
 	st.answer(now)
 	st.strikes, st.timeouts, st.until = 0, 0, time.Time{}
+	st.reopen()
 	st.busies = 0
 	st.received += n
 	st.blocks++
@@ -103,6 +120,7 @@ func (st *standing) fail(now time.Time, err error, outright bool) {
 		return
 	}
 	st.until = now.Add(backoff(st.strikes))
+	st.reopen()
 	st.strikes++
 }
 
@@ -110,6 +128,7 @@ func (st *standing) fail(now time.Time, err error, outright bool) {
 // told so again and again: they ask less often each time.
 func (st *standing) full(now time.Time, retry time.Duration) {
 	st.busy = now.Add(retry << min(st.busies, 1))
+	st.reopen()
 	st.busies++
 }
 
@@ -119,12 +138,14 @@ func (st *standing) late() { st.share = 1 }
 // lied notes bytes that a keeper disowned.
 func (st *standing) lied(now time.Time, err error) {
 	st.lastErr, st.failedAt, st.banned = err, now, now.Add(lieBackoff)
+	st.reopen()
 }
 
 // reborn forgets the failures of an earlier run of the node.
 func (st *standing) reborn(incarnation uint64, l Limits) {
 	st.incarnation = incarnation
 	st.strikes, st.timeouts, st.until, st.failedAt = 0, 0, time.Time{}, time.Time{}
+	st.reopen()
 	st.dead, st.answered, st.share = false, time.Time{}, l.PerPeer
 }
 

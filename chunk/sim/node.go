@@ -8,38 +8,39 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// node is one simulated machine.
+// node is one simulated machine. What others look at when they tell it something
+// stands first.
 type node struct {
-	w      *world
-	peer   chunk.Peer
-	nature nature
+	w       *world
+	planner *chunk.Planner // nil: the source, or one that has not begun
+	run     uint64         // grows when it goes or returns: what was meant for an earlier run is lost
+	done    int64
+	inbox   []letter // news that it has no use for until it plans
+	away    bool
+	starved bool // it has: its last plan would have asked for more
+	nature  nature
+
 	up     link
 	down   link
-	away   bool
-	run    uint64 // grows when it goes or returns: what was meant for an earlier run is lost
-
-	planner *chunk.Planner // nil: the source, or one that has not begun
-	have    chunk.Bitmap
-	began   int64
-	done    int64
-	at      int // block the reader is at
+	have   chunk.Bitmap
+	peer   chunk.Peer
+	began  int64
+	at     int // block the reader is at
+	wakeAt int64
 
 	uploads  chunk.Uploads
 	waiting  []*request // taken, and not their turn yet
 	serving  []*request
+	asks     []*request // under way
 	checking bool
 
-	asks      []*request // under way
-	followers []follower
-	inbox     []letter // news that it has no use for until it plans
-	starved   bool     // it has: its last plan would have asked for more
-	added     []int    // to be told
-	began2    []int    // blocks that it began to send, to be told
-	sentOnce  []uint8
 	flushing  bool
 	announced bool
 	locating  bool
-	wakeAt    int64
+	followers []follower
+	added     []int // to be told
+	began2    []int // blocks that it began to send, to be told
+	sentOnce  []uint8
 
 	sent, received int64
 }
@@ -147,8 +148,10 @@ func (n *node) plan() {
 		n.asks = append(n.asks, r)
 		n.w.later(n.w.latency(), event{kind: evAsk, node: to, req: r})
 	}
-	n.starved = n.planner.Starved()
-	if t := n.planner.WakeAt(now); !t.IsZero() && n.starved {
+	if n.starved = n.planner.Starved(); !n.starved {
+		return
+	}
+	if t := n.planner.WakeAt(now); !t.IsZero() {
 		if at := max(t.UnixNano(), n.w.now+wakeLeast); n.wakeAt == 0 || at < n.wakeAt {
 			n.wakeAt = at
 			n.w.agenda.add(event{at: at, kind: evWake, node: n})
