@@ -62,8 +62,9 @@ func (b *board) merge(ps []Provider, g *gate) {
 
 // meet adds a peer.
 func (b *board) meet(q Provider, g *gate) *peer {
+	st := g.standing(q.Peer)
 	p := &peer{
-		Peer: q.Peer, st: g.standing(q.Peer), tally: b.tally,
+		Peer: q.Peer, st: st, vital: st.vital, tally: b.tally,
 		keeper: q.Keeper, hint: q.Complete || q.Keeper, unfollow: func() {},
 	}
 	b.peers = append(b.peers, p)

@@ -20,7 +20,7 @@ type gate struct {
 	freed     uint64     // how often something was given back
 	line      [2][]*seat // demand, speculation
 	peers     map[NodeID]*standing
-	fresh     []standing // side by side in memory, as a plan goes over them
+	fresh     []vital // for the nodes that become known next
 }
 
 // seat is one swarm's place at the gate; its fields are the gate's.
@@ -73,10 +73,11 @@ func (g *gate) standing(p Peer) *standing {
 	st := g.peers[p.Node]
 	if st == nil {
 		if len(g.fresh) == 0 {
-			g.fresh = make([]standing, 16)
+			g.fresh = make([]vital, vitals)
 		}
-		st, g.fresh = &g.fresh[0], g.fresh[1:]
-		*st = standing{node: p.Node, incarnation: p.Incarnation, share: g.limits.PerPeer}
+		st = &standing{vital: &g.fresh[0], node: p.Node, incarnation: p.Incarnation}
+		st.share = g.limits.PerPeer
+		g.fresh = g.fresh[1:]
 		g.peers[p.Node] = st
 	}
 	st.name = p.Name

@@ -116,6 +116,7 @@ func newCounter(seed uint64) *counter {
 		for _, n := range nodes[:1+rng.IntN(3)] {
 			p := b.peer()
 			p.Peer, p.st = n, c.g.standing(n)
+			p.vital = p.st.vital
 		}
 		c.all = append(c.all, b)
 	}

@@ -170,6 +170,7 @@ func TestAPeerThatHasNothingIsNoLiveProvider(t *testing.T) {
 	now := time.Now()
 	p := &peer{Peer: Peer{Node: NewNodeID()}, hint: true}
 	p.st = g.standing(p.Peer)
+	p.vital = p.st.vital
 	g.with(p.st, func() { p.st.answer(now) })
 	require.True(t, g.live([]*peer{p}, now, time.Second))
 	p.nothing()

@@ -8,13 +8,19 @@ import (
 // peer is another node as one object sees it. What every plan looks at stands
 // first: with many peers and many objects it is memory that a plan waits for.
 type peer struct {
-	st       *standing
-	out      error // why it is not asked again for this object
-	hint     bool  // the registry says it has all of it
-	news     bool  // have is what it said itself
-	keeper   bool
-	none     bool   // it said that it has nothing of the object
-	parted   bool   // it is off the board
+	*vital // of st
+	st     *standing
+	out    error // why it is not asked again for this object
+	hint   bool  // the registry says it has all of it
+	news   bool  // have is what it said itself
+	keeper bool
+	none   bool // it said that it has nothing of the object
+	parted bool // it is off the board
+	listed bool // by the registry, the last time it was asked
+
+	following bool
+	talks     bool // it is followed, and has spoken: it lives, however long it takes for a block
+
 	followed int    // times following failed in a row
 	lack     int    // blocks not in have
 	dry      uint64 // the board's epoch when it had nothing that is wanted
@@ -23,14 +29,10 @@ type peer struct {
 	tally *tally  // of the object's peers
 	sent  []uint8 // how often it began to send each block, as far as it said; nil: never said
 	Peer
-	outAt time.Time
-
-	listed    bool // by the registry, the last time it was asked
-	following bool
-	talks     bool // it is followed, and has spoken: it lives, however long it takes for a block
-	unfollow  func()
-	followAt  time.Time // not again before
-	lastErr   error
+	outAt    time.Time
+	unfollow func()
+	followAt time.Time // not again before
+	lastErr  error
 }
 
 // holds reports whether the peer is thought to have the block. Before it has

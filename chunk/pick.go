@@ -100,11 +100,11 @@ func (b *board) freest() *peer {
 // nobody knows yet is taken to be as fast as the fastest, so that it is tried;
 // one that cannot be followed is likely gone.
 func (p *peer) cost(fastest float64) float64 {
-	rate := p.st.rate
+	rate := p.rate
 	if rate == 0 {
 		rate = fastest
 	}
-	c := float64(p.st.flights+1) / rate
+	c := float64(p.flights+1) / rate
 	if p.followed > 0 {
 		c *= 4
 	}

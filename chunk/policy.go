@@ -55,7 +55,7 @@ func (b *board) look(now time.Time) {
 	b.crowded, b.fastest = false, 0
 	b.open, b.opensAt = b.open[:0], time.Time{}
 	for _, p := range b.peers {
-		st := p.st
+		st := p.vital
 		b.fastest = max(b.fastest, st.rate)
 		if p.out != nil {
 			continue
@@ -350,10 +350,10 @@ func (b *board) roomy() bool { return slices.ContainsFunc(b.open, b.takes) }
 
 // spare reports whether the peer can be asked for one more unasked block.
 func (b *board) spare(p *peer, now time.Time) bool {
-	return p.out == nil && b.takes(p) && p.st.ready(now)
+	return p.out == nil && b.takes(p) && p.ready(now)
 }
 
 // takes reports whether a peer that can be asked is given one more unasked block.
 func (b *board) takes(p *peer) bool {
-	return p.st.room(true) && (!b.crowded || p.st.flights < b.perPeer)
+	return p.room(true) && (!b.crowded || p.flights < b.perPeer)
 }

@@ -31,6 +31,7 @@ func newBench(blocks int, seed uint64) *bench {
 func (b *bench) peer(blocks ...int) *peer {
 	p := &peer{Peer: Peer{Node: NewNodeID(), Name: fmt.Sprint(len(b.peers))}, unfollow: func() {}}
 	p.st, p.tally = b.g.standing(p.Peer), b.tally
+	p.vital = p.st.vital
 	a := Availability{Full: true, Have: NewBitmap(b.o.Blocks()), Added: blocks}
 	if len(blocks) == 0 {
 		a.Have.Fill()
@@ -229,6 +230,7 @@ func TestGateServesEverybody(t *testing.T) {
 		b.seat.wake = func() { woken[b] = true }
 		q := b.peer()
 		q.Peer, q.st = p, g.standing(p)
+		q.vital = q.st.vital
 		b.whole = true
 		all = append(all, b)
 	}

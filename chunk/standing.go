@@ -6,14 +6,9 @@ import (
 )
 
 // standing is what this node knows of another one over all objects. It is
-// guarded by the gate's mutex; times are passed in. What every plan looks at
-// stands first.
+// guarded by the gate's mutex; times are passed in.
 type standing struct {
-	flights int       // blocks asked for and not here yet
-	share   int       // how many of those it is given
-	rate    float64   // bytes per second, all flights together; 0: unknown
-	strikes int       // failures in a row
-	open    time.Time // the latest of the next three
+	*vital
 
 	until  time.Time // nothing is asked before
 	busy   time.Time // the same: it had enough to send, and is not to blame
@@ -35,13 +30,26 @@ type standing struct {
 	lastErr  error
 }
 
+// vital is the part of a standing that every plan looks at, of each peer: those of
+// nodes that became known one after the other lie side by side in memory.
+type vital struct {
+	flights int       // blocks asked for and not here yet
+	share   int       // how many of those it is given
+	rate    float64   // bytes per second, all flights together; 0: unknown
+	strikes int       // failures in a row
+	open    time.Time // the latest of until, busy and banned
+}
+
+// vitals is how many are allocated together.
+const vitals = 16
+
 // usable reports whether the peer may be asked now.
 func (st *standing) usable(now time.Time) bool {
 	return !now.Before(st.until) && !now.Before(st.banned)
 }
 
 // ready reports whether it is both usable and free.
-func (st *standing) ready(now time.Time) bool { return !now.Before(st.open) }
+func (st *vital) ready(now time.Time) bool { return !now.Before(st.open) }
 
 // reopen works out from when on it is ready.
 func (st *standing) reopen() {
@@ -68,7 +76,7 @@ func (st *standing) live(now time.Time, d time.Duration) bool {
 	return !st.dead && !st.answered.IsZero() && now.Sub(st.answered) < d
 }
 
-func (st *standing) room(speculative bool) bool {
+func (st *vital) room(speculative bool) bool {
 	if speculative {
 		return st.flights < st.share
 	}
