@@ -4,9 +4,11 @@ package metabench
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +86,31 @@ func (b *bareRedis) remove(ctx context.Context, fields []string) error {
 	})
 }
 
+func (b *bareRedis) cpu(ctx context.Context) (sum float64, err error) {
+	one := func(ctx context.Context, c *goredis.Client) error {
+		info, err := c.Info(ctx, "cpu").Result()
+		for _, field := range []string{"used_cpu_user:", "used_cpu_sys:"} {
+			var s float64
+			_, v, _ := strings.Cut(info, field)
+			_, _ = fmt.Sscan(v, &s)
+			sum += s
+		}
+		return err
+	}
+	switch c := b.c.(type) {
+	case *goredis.ClusterClient:
+		var mu sync.Mutex
+		err = c.ForEachMaster(ctx, func(ctx context.Context, c *goredis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return one(ctx, c)
+		})
+	case *goredis.Client:
+		err = one(ctx, c)
+	}
+	return sum, err
+}
+
 func (b *bareRedis) close() { _ = b.c.Close() }
 
 // bareEtcd puts 128 keys a transaction.
@@ -135,5 +162,7 @@ func (b *bareEtcd) list(ctx context.Context) (n int, err error) {
 func (b *bareEtcd) remove(ctx context.Context, fields []string) error {
 	return b.batches(ctx, len(fields), func(i int) clientv3.Op { return clientv3.OpDelete(barePrefix + fields[i]) })
 }
+
+func (b *bareEtcd) cpu(context.Context) (float64, error) { return 0, nil }
 
 func (b *bareEtcd) close() { _ = b.c.Close() }

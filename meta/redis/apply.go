@@ -20,31 +20,25 @@ func (s *Store) apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets
 	if err := s.checkStore(ctx, slot, conds); err != nil {
 		return 0, err
 	}
-	c := &call{script: s.scripts.apply, keys: s.keys(slot), args: make([]any, 0, 5+3*(len(conds)+len(sets)))}
-	c.args = append(c.args, s.publishTo(), 0, len(sets), ttl, lease)
-	stated := 0
+	c := &call{script: s.scripts.apply, keys: s.keys(slot)}
+	p := newPlan(sets, ttl > 0)
+	var others []any
 	for _, cond := range conds {
-		if cond.Store && slot != meta.StoreSlot {
+		kind := condition(cond)
+		switch {
+		case cond.Store && slot != meta.StoreSlot:
 			if s.target.form == cluster {
 				continue // checkStore did
 			}
 			if len(c.keys) == 4 {
 				c.keys = append(c.keys, s.key(meta.StoreSlot))
 			}
-			c.args = append(c.args, "s", cond.Field, "")
-		} else {
-			c.args = append(c.args, condition(cond), cond.Field, digits(cond.Version))
-		}
-		stated++
-	}
-	c.args[1] = stated
-	for _, set := range sets {
-		if set.Value == nil {
-			c.args = append(c.args, "D", set.Field, "")
-		} else {
-			c.args = append(c.args, "S", set.Field, set.Value)
+			others = append(others, "s", cond.Field, "")
+		case !p.require(cond, kind):
+			others = append(others, kind, cond.Field, digits(cond.Version))
 		}
 	}
+	c.args = append([]any{s.publishTo(), ttl, lease, p.text, p.cuts, p.conds, p.digits()}, others...)
 	if err := s.write(ctx, c); err != nil {
 		return 0, err
 	}
@@ -61,7 +55,7 @@ func (s *Store) apply(ctx context.Context, slot meta.Slot, conds []meta.If, sets
 	return parseDigits(version)
 }
 
-// condition returns the kind of a condition as luaApply knows it.
+// condition returns the letter of a condition as luaApply knows it.
 func condition(c meta.If) string {
 	switch {
 	case c.NoOthers:

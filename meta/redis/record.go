@@ -16,7 +16,14 @@ const (
 )
 
 // digits writes a version as the scripts do.
-func digits(v uint64) string { return fmt.Sprintf("%016d", v) }
+func digits(v uint64) string { return string(appendDigits(nil, v)) }
+
+func appendDigits(to []byte, v uint64) []byte {
+	for most := uint64(1e15); most > max(v, 1); most /= 10 {
+		to = append(to, '0')
+	}
+	return strconv.AppendUint(to, v, 10)
+}
 
 func parseDigits(s string) (uint64, error) {
 	if len(s) < versionLen {

@@ -136,74 +136,90 @@ local function tell(item)
   end
 end
 
--- change makes changes {field, value, head}; no value: delete.
-local function change(sets)
-  local before = version
-  version = us
-  if version <= before then version = before + 1 end
-  local v = digits(version)
-  local item, hash, fields, names = {digits(before), v}, {}, {}, {}
-  local del, free = {}, {}
-  local look = false -- whether it matters what is there
-  for i, s in ipairs(sets) do
-    names[i] = s[1]
-    look = look or not s[2] or tombstone(s[1])
-  end
-  local news, had = nil, nil
-  if #sets > 0 and listened() then news, look = {digits(before), v}, true end
-  if look then had = call('HMGET', rec, unpack(names)) end
-  for i, s in ipairs(sets) do
-    local f, value, head = s[1], s[2], s[3]
-    local items = #item
+-- pieces returns what the log and followers are told of a change, field by field.
+local function pieces(item, news, f, val, head, had)
+  local op = head == '-' and 'S' or 'L'
+  for i, name in ipairs(f) do
+    local value, text = val[i], nil
     if value then
-      if tombstone(f) and not had[i] then gone = gone + 1 end
-      local op = 'S'
-      if head ~= '-' then
-        op = 'L'
-        call('ZADD', ends, string.sub(head, 2, 17), f)
-      else
-        free[#free + 1] = f
-      end
-      hash[#hash + 1] = f
-      hash[#hash + 1] = v .. head .. value
-      fields[#fields + 1] = 0
-      fields[#fields + 1] = f
-      item[#item + 1] = op .. #f .. ':' .. f .. #value .. ':' .. value
+      text = op .. #name .. ':' .. name .. #value .. ':' .. value
     elseif had[i] then
-      if tombstone(f) then gone = gone - 1 end
-      del[#del + 1] = f
-      free[#free + 1] = f
-      item[#item + 1] = 'D' .. #f .. ':' .. f
+      text = 'D' .. #name .. ':' .. name
     end
-    if news and #item > items then news[#news + 1] = item[#item] .. before_value(had[i]) end
+    if text then
+      item[#item + 1] = text
+      if news then news[#news + 1] = text .. before_value(had[i]) end
+    end
+  end
+  return table.concat(item), news and table.concat(news)
+end
+
+-- change gives fields f the values val (false or nil: none) with one head. had is
+-- what they have, if that was read; body, if it is known, what the log is to say of
+-- all of them when those that go are there.
+local function change(f, val, head, had, body)
+  local n, before = #f, digits(version)
+  version = math.max(us, version + 1)
+  local v = digits(version)
+  -- A string costs what it is long each time one is made: of large ones there
+  -- is the record and the item, and none on the way.
+  local graves = not body or string.find(body, '/gone/', 1, true)
+  local heard, look = n > 0 and listened(), graves
+  for i = 1, n do look = look or not val[i] end
+  if not had then had = (look or heard) and call('HMGET', rec, unpack(f)) or {} end
+  local hash, h, fields, k, del, free, start = {}, 0, {}, 0, {}, {}, v .. head
+  for i = 1, n do
+    local name, value = f[i], val[i]
+    if value then
+      hash[h + 1], hash[h + 2] = name, start .. value
+      h = h + 2
+      if not had[i] then
+        if graves and tombstone(name) then gone = gone + 1 end
+        fields[k + 1], fields[k + 2] = '0', name
+        k = k + 2
+      end
+      if head ~= '-' then
+        call('ZADD', ends, string.sub(head, 2, 17), name)
+      elseif leased then
+        free[#free + 1] = name
+      end
+    elseif had[i] then
+      if graves and tombstone(name) then gone = gone - 1 end
+      del[#del + 1] = name
+    else
+      body = nil
+    end
   end
   if #del > 0 then
     call('HDEL', rec, unpack(del))
     if indexed == 1 then call('ZREM', index, unpack(del)) end
+    if leased then call('ZREM', ends, unpack(del)) end
   end
-  if leased and #free > 0 then call('ZREM', ends, unpack(free)) end
-  item = table.concat(item)
+  if #free > 0 then call('ZREM', ends, unpack(free)) end
+  local item, news
+  if body and not heard then
+    item = before .. v .. body
+  else
+    item, news = pieces({before, v}, heard and {before, v}, f, val, head, had)
+  end
   note(item)
   local function facts() return string.format('%s %.0f %.0f %d', v, gone, logged, indexed) end
-  hash[#hash + 1] = ''
-  hash[#hash + 1] = facts()
+  hash[h + 1], hash[h + 2] = '', facts()
   call('HSET', rec, unpack(hash))
   if indexed == 1 then
-    if #fields > 0 then call('ZADD', index, unpack(fields)) end
+    if k > 0 then call('ZADD', index, unpack(fields)) end
   elseif mind() then
     call('HSET', rec, '', facts())
   end
   publish(item) -- it may be refused
-  if news then tell(table.concat(news)) end
+  if news then tell(news) end
   return v
 end
 
 if leased then
   local over = call('ZRANGEBYSCORE', ends, '-inf', ms, 'LIMIT', 0, 100)
   while #over > 0 do
-    local sets = {}
-    for i, f in ipairs(over) do sets[i] = {f} end
-    change(sets)
+    change(over, {}, '-')
     over = call('ZRANGEBYSCORE', ends, '-inf', ms, 'LIMIT', 0, 100)
   end
 end
@@ -212,47 +228,62 @@ end
 // luaApply returns the new version, and with R what followers are told, or "" if a condition does not hold.
 //
 // KEYS[5]: the hash of the store's own slot, if a condition is on it.
-// ARGV: publish, number of conditions, number of changes, milliseconds of a
-// lease or 0, its id; of each condition kind, field, version; of each change
-// "S" or "D", field, value.
+// ARGV: publish, milliseconds of a lease or 0, its id; the changes as the log has
+// them; a msgpack list of where in them stand, for each, the first and the last
+// byte of the field and those of the value, 0 and 0 if it goes; the condition on
+// each of these fields, as one letter or "-"; the versions of those that are "v",
+// 16 digits each; then of each other condition kind, field, version.
 const luaApply = `
-local at = 6
-local asked, want = {}, {}
-for _ = 1, tonumber(ARGV[2]) do
-  local kind, f = ARGV[at], ARGV[at + 1]
-  local holds = true
+local body, conds, versions = ARGV[4], ARGV[6], ARGV[7]
+local cut = cmsgpack.unpack(ARGV[5])
+local f, val, n, sub, byte = {}, {}, #conds, string.sub, string.byte
+for i = 1, n do
+  local at = 4 * i
+  f[i] = sub(body, cut[at - 3], cut[at - 2])
+  val[i] = cut[at - 1] > 0 and sub(body, cut[at - 1], cut[at])
+end
+local asked, want, look = {unpack(f)}, {}, n > 0 and string.find(conds, '[^-]')
+for at = 8, #ARGV, 3 do
+  local kind, name, holds = ARGV[at], ARGV[at + 1], true
   if kind == 's' then
-    holds = call('HEXISTS', KEYS[5], f) == 1
+    holds = call('HEXISTS', KEYS[5], name) == 1
   elseif kind == 'n' then
-    local n = call('HLEN', rec)
-    if n > 0 then n = n - call('HEXISTS', rec, '') - call('HEXISTS', rec, '.') - gone end
-    holds = n == 0
+    local m = call('HLEN', rec)
+    if m > 0 then m = m - call('HEXISTS', rec, '') - call('HEXISTS', rec, '.') - gone end
+    holds = m == 0
   else
-    asked[#asked + 1] = f
+    asked[#asked + 1] = name
     want[#want + 1] = kind == 'v' and ARGV[at + 2] or kind
   end
   if not holds then return '' end
-  at = at + 3
 end
-if #asked > 0 then
-  local has = call('HMGET', rec, unpack(asked))
+local had = nil
+if look or #want > 0 then
+  had = call('HMGET', rec, unpack(asked))
+  local at = 1
+  for i = 1, n do
+    local c, r = byte(conds, i), had[i]
+    if c == 97 then -- a
+      if r then return '' end
+    elseif c == 118 then -- v
+      if not r or sub(r, 1, 16) ~= sub(versions, at, at + 15) then return '' end
+      at = at + 16
+    elseif c == 112 and not r then -- p
+      return ''
+    end
+  end
   for i, w in ipairs(want) do
-    local r = has[i]
+    local r = had[n + i]
     if w == 'a' then
       if r then return '' end
-    elseif not r or w ~= 'p' and string.sub(r, 1, 16) ~= w then
+    elseif not r or w ~= 'p' and sub(r, 1, 16) ~= w then
       return ''
     end
   end
 end
 local head = '-'
-if ARGV[4] ~= '0' then head = 'L' .. digits(ms + tonumber(ARGV[4])) .. ARGV[5] end
-local sets = {}
-for i = 1, tonumber(ARGV[3]) do
-  if ARGV[at] == 'D' then sets[i] = {ARGV[at + 1]} else sets[i] = {ARGV[at + 1], ARGV[at + 2], head} end
-  at = at + 3
-end
-return change(sets) .. table.concat(told)
+if ARGV[2] ~= '0' then head = 'L' .. digits(ms + tonumber(ARGV[2])) .. ARGV[3] end
+return change(f, val, head, had, body) .. table.concat(told)
 `
 
 // luaMine finds the record of a lease. ARGV: publish, field, lease id.
@@ -273,7 +304,7 @@ return 1
 // luaRelease returns 1, or with R what luaApply does, or 0 if the record is not
 // the lease's any more.
 const luaRelease = luaMine + `
-local v = change({{ARGV[2]}})
+local v = change({ARGV[2]}, {}, '-')
 if #told > 0 then return v .. table.concat(told) end
 return 1
 `
