@@ -14,10 +14,12 @@ import (
 	"github.com/p2pfs/p2pfs/meta"
 )
 
-// call is a script on one slot, or without one HMGET of args. Its answer is
-// whoever's that sent it, once it is done.
+// call is a script on one slot, or without one a command on its key: HMGET of
+// args, or the plain one whose answer is a list of strings. Its answer is whoever's
+// that sent it, once it is done.
 type call struct {
 	script *script
+	plain  string
 	keys   []string
 	args   []any
 	reply  any
@@ -26,7 +28,10 @@ type call struct {
 
 // command returns the call as it is sent.
 func (c *call) command(source bool) []any {
-	if c.script == nil {
+	switch {
+	case c.plain != "":
+		return append([]any{c.plain, c.keys[0]}, c.args...)
+	case c.script == nil:
 		return append([]any{"HMGET", c.keys[0]}, c.args...)
 	}
 	out := make([]any, 0, 3+len(c.keys)+len(c.args))
@@ -187,9 +192,9 @@ func (s *Store) send(ctx context.Context, cl *redis.Client, calls []*call, read 
 
 func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string, source bool) error {
 	pipe := cl.Pipeline()
-	cmds := make([]*redis.Cmd, len(calls))
+	answers := make([]func() (any, error), len(calls))
 	for i, c := range calls {
-		cmds[i] = pipe.Do(ctx, c.command(source)...)
+		answers[i] = c.enter(ctx, pipe, source)
 	}
 	var master *redis.IntCmd
 	if probe != "" {
@@ -200,11 +205,28 @@ func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string
 		return errReplica
 	}
 	for i, c := range calls {
-		if c.reply, c.err = cmds[i].Result(); c.err == nil && c.reply == nil {
+		if c.reply, c.err = answers[i](); c.err == nil && c.reply == nil {
 			c.err = err
 		}
 	}
 	return nil
+}
+
+// enter puts a call into a pipeline, and returns what tells its answer once that
+// was sent.
+func (c *call) enter(ctx context.Context, pipe redis.Pipeliner, source bool) func() (any, error) {
+	if c.plain == "" {
+		return pipe.Do(ctx, c.command(source)...).Result
+	}
+	// It takes strings as they come, where any other boxes each.
+	cmd := redis.NewStringSliceCmd(ctx, c.command(source)...)
+	_ = pipe.Process(ctx, cmd) // into the pipeline
+	return func() (any, error) {
+		if v, err := cmd.Result(); v != nil || err != nil {
+			return v, err
+		}
+		return nil, nil
+	}
 }
 
 // askAddr returns who has a call's keys already, if the server said so.
@@ -229,9 +251,9 @@ func (s *Store) ask(ctx context.Context, addr string, c *call) {
 	}
 	pipe := cl.Pipeline()
 	pipe.Do(ctx, "ASKING")
-	cmd := pipe.Do(ctx, c.command(true)...)
+	answer := c.enter(ctx, pipe, true)
 	_, err = pipe.Exec(ctx)
-	if c.reply, c.err = cmd.Result(); c.err == nil && c.reply == nil {
+	if c.reply, c.err = answer(); c.err == nil && c.reply == nil {
 		c.err = err
 	}
 }
@@ -239,6 +261,16 @@ func (s *Store) ask(ctx context.Context, addr string, c *call) {
 // list returns an answer that is a list of at least n.
 func (c *call) list(n int) ([]any, error) {
 	l, ok := c.reply.([]any)
+	if !ok || len(l) < n {
+		return nil, fmt.Errorf("%w: the store answered %.40q", meta.ErrFormat, fmt.Sprint(c.reply))
+	}
+	return l, nil
+}
+
+// strings returns the answer of a plain command, of at least n; those that are not
+// there are empty.
+func (c *call) strings(n int) ([]string, error) {
+	l, ok := c.reply.([]string)
 	if !ok || len(l) < n {
 		return nil, fmt.Errorf("%w: the store answered %.40q", meta.ErrFormat, fmt.Sprint(c.reply))
 	}

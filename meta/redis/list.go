@@ -3,8 +3,10 @@ package redis
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/p2pfs/p2pfs/meta"
 )
@@ -13,23 +15,48 @@ import (
 // milliseconds.
 const pageMax = 5000
 
-// List implements meta.Slots: pages in the order of fields. Next is the last
-// field. A later page shows changes made meanwhile.
+// List implements meta.Slots: pages in the order of fields, each of one moment.
+// Later pages show changes made meanwhile.
+//
+// A script reads the first page, and with it the fields that come next. As long
+// as the slot does not change, what they have is read by a plain command beside
+// which more fields are read: a script costs the server twice as much, because it
+// makes a string of Lua of everything.
 func (s *Store) List(ctx context.Context, slot meta.Slot, next string, limit int) (meta.Page, error) {
 	limit = min(limit, pageMax)
-	k := s.key(slot)
-	c := &call{script: s.scripts.list, keys: []string{k, s.keys(slot)[2]}, args: []any{next, limit + 2}}
-	if err := s.read(ctx, c); err != nil {
-		return meta.Page{}, err
+	at, err := parseCursor(next)
+	var p meta.Page
+	switch {
+	case err == nil && len(at.ahead) > 0:
+		p, err = s.listAhead(ctx, slot, at, limit)
+		if errors.Is(err, errMoved) { // no fields ahead any more: it may go on changing
+			p, err = s.listScript(ctx, slot, at.after, limit, 0)
+		}
+	case err == nil:
+		p, err = s.listScript(ctx, slot, at.after, limit, min(2*limit, pageMax))
 	}
-	p, err := parsePage(slot, c, next, limit)
 	if err != nil {
 		return meta.Page{}, fmt.Errorf("list %s: %w", slot, err)
 	}
 	return p, nil
 }
 
-func parsePage(slot meta.Slot, c *call, next string, limit int) (p meta.Page, err error) {
+// errMoved: what was read ahead does not hold any more.
+var errMoved = errors.New("changed since its fields were read")
+
+// listScript reads a page by the script, and fields ahead; 0: none.
+func (s *Store) listScript(ctx context.Context, slot meta.Slot, after string, limit, ahead int) (meta.Page, error) {
+	keys := []string{s.key(slot), s.keys(slot)[2]}
+	c := &call{script: s.scripts.list, keys: keys, args: []any{after, limit, max(ahead, 1)}}
+	if err := s.read(ctx, c); err != nil {
+		return meta.Page{}, err
+	}
+	return parsePage(slot, c, after, limit, ahead > 0)
+}
+
+// parsePage reads what luaList returns. look says whether to go on with the
+// fields that are ahead.
+func parsePage(slot meta.Slot, c *call, after string, limit int, look bool) (p meta.Page, err error) {
 	answer, err := c.list(1)
 	if err != nil {
 		return meta.Page{}, err
@@ -42,12 +69,19 @@ func parsePage(slot meta.Slot, c *call, next string, limit int) (p meta.Page, er
 	if p.Version, err = parseDigits(facts); err != nil {
 		return meta.Page{}, err
 	}
-	answer = answer[2:]
-	p.Records = make([]meta.Record, 0, len(answer)/2)
-	for ; len(answer) >= 2; answer = answer[2:] {
-		field, _ := answer[0].(string)
-		raw, there := answer[1].(string)
-		if field == "" || field <= next || !there {
+	n := -1
+	if len(answer) > 2 {
+		n = int(number(answer[2]))
+	}
+	if n < 0 || n > (len(answer)-3)/2 {
+		return meta.Page{}, fmt.Errorf("%w: a page of %d, of which %d are there", meta.ErrFormat, n, len(answer))
+	}
+	pairs, rest := answer[3:3+2*n], answer[3+2*n:]
+	p.Records = make([]meta.Record, 0, n)
+	for ; len(pairs) > 0; pairs = pairs[2:] {
+		field, _ := pairs[0].(string)
+		raw, there := pairs[1].(string)
+		if field == "" || field <= after || !there {
 			continue
 		}
 		r := meta.Record{Slot: slot, Field: field}
@@ -57,11 +91,108 @@ func parsePage(slot meta.Slot, c *call, next string, limit int) (p meta.Page, er
 		p.Records = append(p.Records, r)
 	}
 	slices.SortFunc(p.Records, func(a, b meta.Record) int { return cmp.Compare(a.Field, b.Field) })
-	if len(p.Records) > limit {
+	at := cursor{version: facts[:versionLen]}
+	switch {
+	case len(p.Records) > limit: // of a slot without an index
 		p.Records = p.Records[:limit]
-		p.Next = p.Records[limit-1].Field
+		at.after = p.Records[limit-1].Field
+	case len(rest) > 0 && n > 0:
+		at.after, _ = answer[1+2*n].(string)
 	}
-	// A record whose lease is over stays in its place until here.
-	p.Records = slices.DeleteFunc(p.Records, func(r meta.Record) bool { return r.Value == nil })
+	for i := 0; look && i < len(rest); i++ {
+		field, _ := rest[i].(string)
+		at.ahead = append(at.ahead, field)
+	}
+	p.Next = at.String()
+	p.Records = withoutOver(p.Records)
 	return p, nil
+}
+
+// withoutOver takes out the records whose leases are over: they stay in their
+// places until the page is cut.
+func withoutOver(recs []meta.Record) []meta.Record {
+	return slices.DeleteFunc(recs, func(r meta.Record) bool { return r.Value == nil })
+}
+
+// listAhead reads what the fields have that were read ahead, and where these end
+// the next ones; errMoved if the slot has changed since, or has leases, which end
+// by the server's clock.
+func (s *Store) listAhead(ctx context.Context, slot meta.Slot, at cursor, limit int) (p meta.Page, err error) {
+	fields := at.ahead[:min(limit, len(at.ahead))]
+	more := at.ahead[len(fields):]
+	last := fields[len(fields)-1]
+	keys := s.keys(slot)
+	values := &call{keys: keys[:1], args: make([]any, 0, 1+len(fields)), plain: "HMGET"}
+	values.args = append(values.args, "")
+	for _, f := range fields {
+		values.args = append(values.args, f)
+	}
+	calls := []*call{values}
+	if len(more) == 0 { // after the version, so that a change between them shows the next time
+		calls = append(calls, &call{keys: keys[2:3], args: []any{"(" + last, "+", "LIMIT", 0, min(2*limit, pageMax)}, plain: "ZRANGEBYLEX"})
+	}
+	if err := s.read(ctx, calls...); err != nil {
+		return meta.Page{}, err
+	}
+	raw, err := values.strings(1 + len(fields))
+	if err != nil {
+		return meta.Page{}, err
+	}
+	if len(raw[0]) < versionLen || raw[0][:versionLen] != at.version {
+		return meta.Page{}, errMoved
+	}
+	if p.Version, err = parseDigits(raw[0]); err != nil {
+		return meta.Page{}, err
+	}
+	p.Records = make([]meta.Record, len(fields))
+	for i, f := range fields {
+		p.Records[i] = meta.Record{Slot: slot, Field: f}
+		leased, err := parseRecord(&p.Records[i], raw[1+i], 0)
+		if err != nil {
+			return meta.Page{}, err
+		}
+		if leased {
+			return meta.Page{}, errMoved
+		}
+	}
+	if len(calls) > 1 {
+		if more, err = calls[1].strings(0); err != nil {
+			return meta.Page{}, err
+		}
+	}
+	if len(more) > 0 {
+		p.Next = cursor{after: last, version: at.version, ahead: more}.String()
+	}
+	return p, nil
+}
+
+// cursor is where a listing goes on: after a field, with those that came next when
+// the slot had a version.
+type cursor struct {
+	after, version string
+	ahead          []string
+}
+
+// String returns the cursor as meta.Page has it; empty: the listing is at its end.
+func (c cursor) String() string {
+	if c.after == "" {
+		return ""
+	}
+	return strings.Join(append([]string{c.version, c.after}, c.ahead...), "\x00")
+}
+
+// parseCursor reads what String returns.
+func parseCursor(s string) (c cursor, err error) {
+	if s == "" {
+		return cursor{}, nil
+	}
+	parts := strings.Split(s, "\x00") // no field holds one
+	if len(parts) < 2 || len(parts[0]) != versionLen || parts[1] == "" {
+		return cursor{}, fmt.Errorf("%w: %.40q is no place in a listing", meta.ErrFormat, s)
+	}
+	c = cursor{after: parts[1], version: parts[0], ahead: parts[2:]}
+	for i, f := range c.ahead { // records keep them longer than all of them together
+		c.ahead[i] = strings.Clone(f)
+	}
+	return c, nil
 }

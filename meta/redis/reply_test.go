@@ -53,19 +53,22 @@ func told(parts ...string) []byte {
 // FuzzReplies: no answer of a server, of whatever shape, does more than be an error.
 func FuzzReplies(f *testing.F) {
 	record := digits(12) + "-value"
-	f.Add(told("100", digits(7), "a", record, "b", record))
-	f.Add(told("100", digits(7), "b", digits(3)+"L"+digits(101)+"abcdefghijklmnopv"))
+	f.Add(told("100", digits(7), "2", "a", record, "b", record, "c"))
+	f.Add(told("100", digits(7), "1", "b", digits(3)+"L"+digits(101)+"abcdefghijklmnopv"))
 	f.Add(told(record, digits(4)))
 	f.Add([]byte{7, 1, 2, 3})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, _ := reply(b, 0)
 		c := &call{reply: v}
-		p, err := parsePage("d/1", c, "", 3)
+		p, err := parsePage("d/1", c, "", 3, true)
 		if err != nil {
 			require.ErrorIs(t, err, meta.ErrFormat)
 		} else {
 			require.LessOrEqual(t, len(p.Records), 3)
+			if _, err := parseCursor(p.Next); err != nil {
+				require.ErrorIs(t, err, meta.ErrFormat)
+			}
 		}
 		for _, script := range []*script{nil, {}} {
 			out := []meta.Record{{Slot: "d/1", Field: "a"}, {Slot: "d/1"}}
@@ -73,6 +76,8 @@ func FuzzReplies(f *testing.F) {
 				require.ErrorIs(t, err, meta.ErrFormat)
 			}
 		}
+		_, err = c.strings(1)
+		require.ErrorIs(t, err, meta.ErrFormat)
 		if text, err := c.text(); err == nil {
 			_, _, _ = cutString(text)
 		}

@@ -359,8 +359,9 @@ return out
 `
 
 // luaList returns the server's clock in milliseconds, the slot's facts or
-// false, and a page: at most ARGV[2] fields and values in the order of fields
-// after ARGV[1]; of a slot without an index all of them, in no order.
+// false, the number of records that follow, a page of them as fields and values:
+// at most ARGV[2] in the order of fields after ARGV[1], and the next ARGV[3]
+// fields; of a slot without an index all records, in no order.
 //
 // KEYS: hash, index.
 const luaList = `
@@ -370,20 +371,28 @@ local out = {t[1] * 1000 + math.floor(t[2] / 1000), facts}
 if not facts then return out end
 if string.sub(facts, -1) ~= '1' then
   local all = redis.call('HGETALL', KEYS[1])
-  for i = 1, #all do out[2 + i] = all[i] end
+  out[3] = #all / 2
+  for i = 1, #all do out[3 + i] = all[i] end
   return out
 end
 local from = '-'
 if ARGV[1] ~= '' then from = '(' .. ARGV[1] end
-local fields = redis.call('ZRANGEBYLEX', KEYS[2], from, '+', 'LIMIT', 0, ARGV[2])
-local n = 2
-for i = 1, #fields, 1000 do
-  local last = math.min(#fields, i + 999)
+local most = tonumber(ARGV[2])
+local fields = redis.call('ZRANGEBYLEX', KEYS[2], from, '+', 'LIMIT', '0', most + ARGV[3])
+most = math.min(most, #fields)
+out[3] = most
+local n = 3
+for i = 1, most, 1000 do
+  local last = math.min(most, i + 999)
   local some = redis.call('HMGET', KEYS[1], unpack(fields, i, last))
   for j = 1, #some do
     out[n + 1], out[n + 2] = fields[i + j - 1], some[j]
     n = n + 2
   end
+end
+for i = most + 1, #fields do
+  n = n + 1
+  out[n] = fields[i]
 end
 return out
 `
