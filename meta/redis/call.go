@@ -14,12 +14,12 @@ import (
 	"github.com/p2pfs/p2pfs/meta"
 )
 
-// call is a script on one slot, or without one a command on its key: HMGET of
-// args, or the plain one whose answer is a list of strings. Its answer is whoever's
-// that sent it, once it is done.
+// call is a script on one slot, or without one a plain command on its key: HMGET
+// if none is named. Its answer is whoever's that sent it, once it is done.
 type call struct {
 	script *script
 	plain  string
+	texts  bool // the answer is a list of strings, as []string, empty for nil
 	keys   []string
 	args   []any
 	reply  any
@@ -215,10 +215,10 @@ func sendOnce(ctx context.Context, cl *redis.Client, calls []*call, probe string
 // enter puts a call into a pipeline, and returns what tells its answer once that
 // was sent.
 func (c *call) enter(ctx context.Context, pipe redis.Pipeliner, source bool) func() (any, error) {
-	if c.plain == "" {
+	if !c.texts {
 		return pipe.Do(ctx, c.command(source)...).Result
 	}
-	// It takes strings as they come, where any other boxes each.
+	// Others box each string.
 	cmd := redis.NewStringSliceCmd(ctx, c.command(source)...)
 	_ = pipe.Process(ctx, cmd) // into the pipeline
 	return func() (any, error) {
@@ -267,8 +267,7 @@ func (c *call) list(n int) ([]any, error) {
 	return l, nil
 }
 
-// strings returns the answer of a plain command, of at least n; those that are not
-// there are empty.
+// strings returns an answer that is a list of at least n strings.
 func (c *call) strings(n int) ([]string, error) {
 	l, ok := c.reply.([]string)
 	if !ok || len(l) < n {

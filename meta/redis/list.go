@@ -18,10 +18,10 @@ const pageMax = 5000
 // List implements meta.Slots: pages in the order of fields, each of one moment.
 // Later pages show changes made meanwhile.
 //
-// A script reads the first page, and with it the fields that come next. As long
-// as the slot does not change, what they have is read by a plain command beside
-// which more fields are read: a script costs the server twice as much, because it
-// makes a string of Lua of everything.
+// A script reads the first page, and with it the fields that come next. What they
+// have is read by a plain command, beside which they are counted and more fields are
+// read: a script costs the server twice as much, because it makes a string of Lua of
+// everything. Where other fields have come between them, it is the script again.
 func (s *Store) List(ctx context.Context, slot meta.Slot, next string, limit int) (meta.Page, error) {
 	limit = min(limit, pageMax)
 	at, err := parseCursor(next)
@@ -29,7 +29,7 @@ func (s *Store) List(ctx context.Context, slot meta.Slot, next string, limit int
 	switch {
 	case err == nil && len(at.ahead) > 0:
 		p, err = s.listAhead(ctx, slot, at, limit)
-		if errors.Is(err, errMoved) { // no fields ahead any more: it may go on changing
+		if errors.Is(err, errMoved) { // no fields ahead this time: it may go on changing
 			p, err = s.listScript(ctx, slot, at.after, limit, 0)
 		}
 	case err == nil:
@@ -42,7 +42,7 @@ func (s *Store) List(ctx context.Context, slot meta.Slot, next string, limit int
 }
 
 // errMoved: what was read ahead does not hold any more.
-var errMoved = errors.New("changed since its fields were read")
+var errMoved = errors.New("has other fields than were read ahead")
 
 // listScript reads a page by the script, and fields ahead; 0: none.
 func (s *Store) listScript(ctx context.Context, slot meta.Slot, after string, limit, ahead int) (meta.Page, error) {
@@ -91,7 +91,7 @@ func parsePage(slot meta.Slot, c *call, after string, limit int, look bool) (p m
 		p.Records = append(p.Records, r)
 	}
 	slices.SortFunc(p.Records, func(a, b meta.Record) int { return cmp.Compare(a.Field, b.Field) })
-	at := cursor{version: facts[:versionLen]}
+	var at cursor
 	switch {
 	case len(p.Records) > limit: // of a slot without an index
 		p.Records = p.Records[:limit]
@@ -115,62 +115,84 @@ func withoutOver(recs []meta.Record) []meta.Record {
 }
 
 // listAhead reads what the fields have that were read ahead, and where these end
-// the next ones; errMoved if the slot has changed since, or has leases, which end
-// by the server's clock.
+// the next ones; errMoved if others are between them, or have come while this was
+// read, or if there are leases, which end by the server's clock.
 func (s *Store) listAhead(ctx context.Context, slot meta.Slot, at cursor, limit int) (p meta.Page, err error) {
 	fields := at.ahead[:min(limit, len(at.ahead))]
 	more := at.ahead[len(fields):]
 	last := fields[len(fields)-1]
-	keys := s.keys(slot)
-	values := &call{keys: keys[:1], args: make([]any, 0, 1+len(fields)), plain: "HMGET"}
+	hash, index := s.keys(slot)[:1], s.keys(slot)[2:3]
+	values := &call{plain: "HMGET", texts: true, keys: hash, args: make([]any, 0, 1+len(fields))}
 	values.args = append(values.args, "")
 	for _, f := range fields {
 		values.args = append(values.args, f)
 	}
-	calls := []*call{values}
-	if len(more) == 0 { // after the version, so that a change between them shows the next time
-		calls = append(calls, &call{keys: keys[2:3], args: []any{"(" + last, "+", "LIMIT", 0, min(2*limit, pageMax)}, plain: "ZRANGEBYLEX"})
+	count := &call{plain: "ZLEXCOUNT", keys: index, args: []any{"(" + at.after, "[" + last}}
+	next := &call{plain: "ZRANGEBYLEX", texts: true, keys: index, args: []any{"(" + last, "+", "LIMIT", 0, min(2*limit, pageMax)}}
+	facts := &call{plain: "HMGET", texts: true, keys: hash, args: []any{""}}
+	calls := []*call{values, count, facts}
+	if len(more) == 0 {
+		calls = append(calls, next)
 	}
 	if err := s.read(ctx, calls...); err != nil {
 		return meta.Page{}, err
 	}
-	raw, err := values.strings(1 + len(fields))
+	if p, err = values.records(slot, fields, count, facts); err != nil {
+		return meta.Page{}, err
+	}
+	if len(more) == 0 {
+		if more, err = next.strings(0); err != nil {
+			return meta.Page{}, err
+		}
+	}
+	if len(more) > 0 {
+		p.Next = cursor{after: last, ahead: more}.String()
+	}
+	return p, nil
+}
+
+// records reads what fields have. They are all that there are if count says so, of
+// what was the slot's index before and after.
+func (c *call) records(slot meta.Slot, fields []string, count, after *call) (p meta.Page, err error) {
+	raw, err := c.strings(1 + len(fields))
 	if err != nil {
 		return meta.Page{}, err
 	}
-	if len(raw[0]) < versionLen || raw[0][:versionLen] != at.version {
+	facts, err := after.strings(1)
+	if err != nil {
+		return meta.Page{}, err
+	}
+	if raw[0] != facts[0] || !strings.HasSuffix(raw[0], "1") {
 		return meta.Page{}, errMoved
 	}
 	if p.Version, err = parseDigits(raw[0]); err != nil {
 		return meta.Page{}, err
 	}
-	p.Records = make([]meta.Record, len(fields))
+	p.Records = make([]meta.Record, 0, len(fields))
 	for i, f := range fields {
-		p.Records[i] = meta.Record{Slot: slot, Field: f}
-		leased, err := parseRecord(&p.Records[i], raw[1+i], 0)
+		if raw[1+i] == "" { // gone meanwhile
+			continue
+		}
+		r := meta.Record{Slot: slot, Field: f}
+		leased, err := parseRecord(&r, raw[1+i], 0)
 		if err != nil {
 			return meta.Page{}, err
 		}
 		if leased {
 			return meta.Page{}, errMoved
 		}
+		p.Records = append(p.Records, r)
 	}
-	if len(calls) > 1 {
-		if more, err = calls[1].strings(0); err != nil {
-			return meta.Page{}, err
-		}
-	}
-	if len(more) > 0 {
-		p.Next = cursor{after: last, version: at.version, ahead: more}.String()
+	if number(count.reply) != uint64(len(p.Records)) {
+		return meta.Page{}, errMoved
 	}
 	return p, nil
 }
 
-// cursor is where a listing goes on: after a field, with those that came next when
-// the slot had a version.
+// cursor is where a listing goes on: after a field, with those that came next.
 type cursor struct {
-	after, version string
-	ahead          []string
+	after string
+	ahead []string
 }
 
 // String returns the cursor as meta.Page has it; empty: the listing is at its end.
@@ -178,7 +200,7 @@ func (c cursor) String() string {
 	if c.after == "" {
 		return ""
 	}
-	return strings.Join(append([]string{c.version, c.after}, c.ahead...), "\x00")
+	return strings.Join(append([]string{"", c.after}, c.ahead...), "\x00")
 }
 
 // parseCursor reads what String returns.
@@ -187,10 +209,10 @@ func parseCursor(s string) (c cursor, err error) {
 		return cursor{}, nil
 	}
 	parts := strings.Split(s, "\x00") // no field holds one
-	if len(parts) < 2 || len(parts[0]) != versionLen || parts[1] == "" {
+	if len(parts) < 2 || parts[0] != "" || parts[1] == "" {
 		return cursor{}, fmt.Errorf("%w: %.40q is no place in a listing", meta.ErrFormat, s)
 	}
-	c = cursor{after: parts[1], version: parts[0], ahead: parts[2:]}
+	c = cursor{after: parts[1], ahead: parts[2:]}
 	for i, f := range c.ahead { // records keep them longer than all of them together
 		c.ahead[i] = strings.Clone(f)
 	}

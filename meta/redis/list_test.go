@@ -88,7 +88,7 @@ func TestListLeased(t *testing.T) {
 func TestListOfAnother(t *testing.T) {
 	t.Parallel()
 	s := open(t, metatest.StartRedis(t).URL("x"), patient)
-	for _, next := range []string{"a", "\x00", "0123456789012345", "0123456789012345\x00", "short\x00a\x00b"} {
+	for _, next := range []string{"a", "\x00", "a\x00b", "\x00\x00b"} {
 		_, err := s.List(t.Context(), slot, next, 10)
 		require.ErrorIs(t, err, meta.ErrFormat, "%q", next)
 	}
