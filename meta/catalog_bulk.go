@@ -42,18 +42,16 @@ func inParallel[T any](ctx context.Context, limit int, items iter.Seq[T], fn fun
 func (c *Catalog) linkBatch(ctx context.Context, dir InodeID, batch []Entry) error {
 	names := make([]string, 0, len(batch))
 	sets := make([]Set, 0, len(batch))
-	seen := make(map[string]struct{}, len(batch))
 	for _, e := range batch {
 		b, err := MarshalEntry(e, nil)
 		if err != nil {
 			return err
 		}
-		if _, twice := seen[e.Name]; twice {
-			return fmt.Errorf("create %q: %w", e.Name, ErrExist)
-		}
-		seen[e.Name] = struct{}{}
 		names = append(names, e.Name)
 		sets = append(sets, Set{e.Name, b})
+	}
+	if name, ok := twice(sets); ok {
+		return fmt.Errorf("create %q: %w", name, ErrExist)
 	}
 	for {
 		at, err := c.slots.Apply(ctx, dirSlot(dir), linkable(names...), sets)

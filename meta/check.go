@@ -28,17 +28,35 @@ func CheckApply(slot Slot, conds []If, sets []Set) error {
 			return fmt.Errorf("change %s: condition on field %q means %d things, not one", slot, c.Field, n)
 		}
 	}
-	seen := make(map[string]struct{}, len(sets))
 	for _, s := range sets {
 		if err := checkField(slot, s.Field); err != nil {
 			return err
 		}
-		if _, twice := seen[s.Field]; twice {
-			return fmt.Errorf("change %s: field %q is changed twice", slot, s.Field)
+	}
+	if f, ok := twice(sets); ok {
+		return fmt.Errorf("change %s: field %q is changed twice", slot, f)
+	}
+	return nil
+}
+
+// twice returns a field that is changed twice. Most changes of many are in order,
+// and need no table.
+func twice(sets []Set) (field string, ok bool) {
+	inOrder := true
+	for i := 1; i < len(sets) && inOrder; i++ {
+		inOrder = sets[i-1].Field < sets[i].Field
+	}
+	if inOrder {
+		return "", false
+	}
+	seen := make(map[string]struct{}, len(sets))
+	for _, s := range sets {
+		if _, ok := seen[s.Field]; ok {
+			return s.Field, true
 		}
 		seen[s.Field] = struct{}{}
 	}
-	return nil
+	return "", false
 }
 
 // meanings counts the conditions that c states.
