@@ -62,11 +62,10 @@ bench-rdma: ## RDMA in a virtual machine beside ib_read_bw: the transport, node 
 	@tools/setup.sh test-rdma
 	tools/bench-rdma.sh
 
-sim: ## simulated nodes that fetch one file at once; RECEIVERS, SIZE and SEED may be given
+sim: ## the simulator held against real nodes, then 1 to 10,000 simulated ones; RECEIVERS, SIZE, SEED, REAL=0
+	@[ '$(REAL)' = 0 ] || tools/setup.sh test
 	go build -o bin/p2pfs ./cmd/p2pfs
-	for r in $(or $(RECEIVERS),1 3 7 15 31 100 1000); do
-		bin/p2pfs bench sim --receivers $$r --size $(or $(SIZE),256MiB) --seed $(or $(SEED),1)
-	done
+	RECEIVERS='$(RECEIVERS)' SIZE='$(SIZE)' SEED='$(SEED)' REAL='$(REAL)' tools/sim.sh
 
 demo: ## three nodes, one real checkpoint, under two minutes
 	@tools/setup.sh demo

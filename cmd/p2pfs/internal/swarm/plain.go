@@ -61,6 +61,28 @@ func plain(ctx context.Context, file string, size int64, from *netlab.Host, to [
 	return seconds, nil
 }
 
+// latency returns the seconds that anything takes from one host to another: half of
+// what connecting takes, the median of a few times.
+func latency(ctx context.Context, from, to *netlab.Host) (float64, error) {
+	lis, err := from.Listen(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer lis.Close()
+	var took []float64
+	for range 9 {
+		began := time.Now()
+		c, err := to.Dial(ctx, lis.Addr().String())
+		if err != nil {
+			return 0, fmt.Errorf("connect from host %s to host %s: %w", to.Name, from.Name, err)
+		}
+		took = append(took, time.Since(began).Seconds()/2)
+		c.Close()
+	}
+	slices.Sort(took)
+	return median(took), nil
+}
+
 // receive writes what an address serves to a file.
 func receive(ctx context.Context, h *netlab.Host, url, out string, size int64) error {
 	t := &http.Transport{

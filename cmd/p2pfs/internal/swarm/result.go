@@ -17,9 +17,10 @@ type Result struct {
 	Blocks         int64     `json:"blocks"`
 	RateBits       int64     `json:"rate_bits"` // of every link, each way
 	By             string    `json:"by"`
-	CopySeconds    float64   `json:"copy_seconds"`  // of one plain copy
-	FloorSeconds   float64   `json:"floor_seconds"` // no swarm can be faster
-	Seconds        []float64 `json:"seconds"`       // of every receiver, fastest first
+	CopySeconds    float64   `json:"copy_seconds"`    // of one plain copy
+	LatencySeconds float64   `json:"latency_seconds"` // one way, on idle links
+	FloorSeconds   float64   `json:"floor_seconds"`   // no swarm can be faster
+	Seconds        []float64 `json:"seconds"`         // of every receiver, fastest first
 	SlowestSeconds float64   `json:"slowest_seconds"`
 	MedianSeconds  float64   `json:"median_seconds"`
 	SlowestOver    float64   `json:"slowest_over_floor"`

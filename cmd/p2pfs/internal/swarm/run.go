@@ -119,7 +119,10 @@ func (b *bench) makeFile(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *bench) copyOnce(ctx context.Context) error {
+func (b *bench) copyOnce(ctx context.Context) (err error) {
+	if b.result.LatencySeconds, err = latency(ctx, b.hosts[0], b.hosts[1]); err != nil {
+		return err
+	}
 	seconds, err := plain(ctx, b.file, b.Size, b.hosts[0], b.hosts[1:2], b.lab.Dir())
 	if err != nil {
 		return err
