@@ -5,16 +5,22 @@
     rounds.py begin DIR                makes the first version
     rounds.py look DIR                 opens, reads, maps and stats DIR/f until it shows the last version;
                                        fails if it is ever missing, mixed or older than before
+    rounds.py present PATH STOP        opens and reads PATH until the file STOP is there; fails if it is missing
+    rounds.py uniform PATH STOP        the same; fails if its bytes are not all the same, or there are none
     rounds.py pipe HERE THERE COUNT    writes HERE/f and reads THERE/f in turns: the new bytes, always,
                                        of the same size as the old ones
     rounds.py storm DIR SEED COUNT     renames, removes, creates, links and lists in DIR, as another does
 """
+import errno
 import mmap
 import os
 import random
 import sys
+import time
+import typing
 
 LAST = 1 << 30
+STOOD_STILL = 2  # seconds
 
 
 def version(number: int) -> bytes:
@@ -44,12 +50,24 @@ def replace(root: str, count: str, how: str) -> None:
             os.rename(path, f"{root}/f")
 
 
+def moving(call: typing.Callable, *args):
+    """Does something with the path of a file that is published again and again. A thread that stood
+    still for so long in the middle may be told that what it found is old: then it is done again."""
+    while True:
+        began = time.monotonic()
+        try:
+            return call(*args)
+        except OSError as e:
+            if e.errno != errno.ESTALE or time.monotonic() - began <= STOOD_STILL:
+                raise
+
+
 def look(root: str) -> None:
     path, newest, seen = f"{root}/f", 0, set()
     while newest != LAST:
-        size = os.stat(path).st_size
+        size = moving(os.stat, path).st_size
         assert size in {len(version(i)) for i in range(13)} | {1000}, f"stat says {size} bytes"
-        with open(path, "rb") as f:
+        with moving(open, path, "rb") as f:
             data = f.read()
             with mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as m:
                 assert m[:] == data, "the mapping differs from what was read"
@@ -58,6 +76,17 @@ def look(root: str) -> None:
         newest = number
         seen.add(number)
     print(len(seen), "versions seen")
+
+
+def present(path: str, stop: str, uniform: bool = False) -> None:
+    while not os.path.exists(stop):
+        with moving(open, path, "rb") as f:
+            data = f.read()
+        assert not uniform or len(set(data)) == 1, f"{len(data)} bytes are of {set(data)}"
+
+
+def uniform(path: str, stop: str) -> None:
+    present(path, stop, True)
 
 
 def pipe(here: str, there: str, count: str) -> None:
@@ -94,4 +123,4 @@ def storm(root: str, seed: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    {"begin": begin, "replace": replace, "look": look, "pipe": pipe, "storm": storm}[sys.argv[1]](*sys.argv[2:])
+    {"begin": begin, "replace": replace, "look": look, "present": present, "uniform": uniform, "pipe": pipe, "storm": storm}[sys.argv[1]](*sys.argv[2:])

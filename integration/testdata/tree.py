@@ -6,11 +6,13 @@
                                     ends; then prints each different thing it saw: a digest, or "absent"
     tree.py holes PATH              the ranges of PATH that have data, and the digests of the first and last MiB
 """
+import errno
 import hashlib
 import os
 import select
 import stat
 import sys
+import time
 
 KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
 
@@ -45,10 +47,14 @@ def watch(path: str, ready: str) -> None:
     seen: dict[str, None] = {}
     open(ready, "x").close()
     while not select.select([sys.stdin], [], [], 0.01)[0]:
+        began = time.monotonic()
         try:
             seen[digest(os.fsencode(path))] = None
         except FileNotFoundError:
             seen["absent"] = None
+        except OSError as e:  # it was published again while this stood still for two seconds
+            if e.errno != errno.ESTALE or time.monotonic() - began <= 2:
+                raise
     print("\n".join(seen))
 
 
