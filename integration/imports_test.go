@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"encoding/json"
 	"os/exec"
 	"slices"
@@ -43,12 +44,10 @@ func packages(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
 	cmd.Dir = ".."
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, stderr.String())
+	r := runCmd(t, commandLimit, cmd)
+	require.Zero(t, r.code, "%s", r)
 	var all []goPackage
-	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+	for d := json.NewDecoder(bytes.NewReader(r.out)); d.More(); {
 		var p goPackage
 		require.NoError(t, d.Decode(&p))
 		all = append(all, p)

@@ -18,13 +18,12 @@ func TestAKilledWritersFileIsRecovered(t *testing.T) {
 	must(t, "cp", c.src("f"), b.path("f"))
 	must(t, "mkdir", a.path("d"))
 	for _, name := range []string{"f", "d/new"} {
-		cmd := shell(`exec sh -c 'printf half; exec sleep 100' > "$1"`, a.path(name))
-		require.NoError(t, cmd.Start())
+		w := launch(t, shell(`exec sh -c 'printf half; exec sleep 1000' > "$1"`, a.path(name)))
 		eventually(t, time.Minute, "written", func() bool { // R4
 			return string(runCmd(t, commandLimit, exec.Command("cat", a.path(name))).out) == "half"
 		})
-		require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
-		_ = cmd.Wait()
+		w.signal(syscall.SIGKILL)
+		require.True(t, w.wait(commandLimit), "the writer does not end")
 	}
 	a.waitReleased() // the kernel says so after the writer's end
 	eventually(t, time.Minute, "both are left", func() bool { return len(a.unpublished()) == 2 })

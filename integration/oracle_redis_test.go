@@ -128,9 +128,8 @@ func (s *netStore) startCluster() {
 		for _, m := range s.members {
 			args = append(args, m.address())
 		}
-		cmd := s.host.command("redis-cli", append(args, "--cluster-replicas", "1", "--cluster-yes")...)
-		out, err := cmd.CombinedOutput()
-		require.NoError(s.t, err, "%s", out)
+		r := runCmd(s.t, commandLimit, s.host.command("redis-cli", append(args, "--cluster-replicas", "1", "--cluster-yes")...))
+		require.Zero(s.t, r.code, "%s", r)
 	}
 	s.clusterWhole()
 }

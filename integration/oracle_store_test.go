@@ -214,12 +214,10 @@ func (s *netStore) etcdCommand(m *storeMember) *exec.Cmd {
 // say runs a command in the store's namespace and returns what it says; empty if
 // it fails.
 func (s *netStore) say(name string, args ...string) string {
-	cmd := s.host.command("timeout", append([]string{"20", name}, args...)...)
-	out, err := cmd.Output()
-	if err != nil {
-		return ""
+	if r := runCmd(s.t, commandLimit, s.host.command("timeout", append([]string{"20", name}, args...)...)); r.code == 0 {
+		return string(r.out)
 	}
-	return string(out)
+	return ""
 }
 
 // loseLeader kills the member that leads, and starts it again when another does.
