@@ -168,7 +168,7 @@ func TestEventsOnEtcd(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s := ownStore(t, c)
-	a, b := c.start("a", calm...), c.start("b", "--provider-ttl=20s", "--meta-timeout=15s")
+	a, b := c.start("a", calm...), c.start("b", calm...)
 	f := a.follow()
 	want := happenings(t, a, b)
 	want = append(want, "unpublish tree/deep/g", "rmdir tree/deep", "unpublish tree/f", "rmdir tree",

@@ -80,7 +80,7 @@ func TestNothingIsCollectedWithoutTheStore(t *testing.T) {
 	require.NoError(t, st.start())
 	kept := func(what string) {
 		t.Helper()
-		eventually(t, 2*time.Minute, what, func() bool {
+		eventually(t, backBound, what, func() bool {
 			r := a.p2pfs("stat", a.path("f"), "--json") // the store may still be away
 			if r.code != 0 {
 				return false

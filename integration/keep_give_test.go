@@ -50,6 +50,7 @@ func TestARegisteredCopyIsHandedOver(t *testing.T) {
 	b.must("drop", b.path("f"))
 	require.Equal(t, []string{"r"}, b.keepers("f"))
 	require.Equal(t, sum, digest(t, b.path("f")))
+	b.waitReleased() // what is open can be read on though it was dropped
 	b.must("drop", b.path("f"))
 	r.must("drop", "--force", r.path("f"))
 	requireEIO(t, run(t, "cat", b.path("f")), nil)

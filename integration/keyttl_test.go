@@ -55,7 +55,7 @@ func TestNamesWithATimeToLive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(t)
+			c := newCluster(t, "--meta-timeout=60s") // nobody stops the store
 			own(t, c)
 			keyTTL(t, c)
 		})

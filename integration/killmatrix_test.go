@@ -202,7 +202,7 @@ func (m *killMatrix) finishStopper(s *watching) (fired bool) {
 // and is not can be recovered (C2, C3).
 func (m *killMatrix) verify(name, where, said string, may shownAs) {
 	t := m.t
-	if m.victim == victimWriter { // the last of it is done after its end
+	if m.victim != victimDaemon { // the last of a file is done after its writer's end
 		m.a.waitReleased()
 	}
 	var shown string

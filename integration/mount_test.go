@@ -269,7 +269,9 @@ func TestListStatAndPeersShowWhatIsThere(t *testing.T) {
 	out := c.src("out")
 	b.must("get", b.path("d/f"), "-o", out)
 	must(t, "cmp", out, c.src("d/f"))
-	require.Contains(t, b.must("peers", "--json"), a.status().Node.ID)
+	eventually(t, 2*time.Minute, "a is told as a peer", func() bool { // it writes that it runs once it runs
+		return strings.Contains(b.must("peers", "--json"), a.status().Node.ID)
+	})
 
 	b.must("drop", b.path("d/f"))
 	require.Zero(t, b.stat("d/f").LocalBytes)
