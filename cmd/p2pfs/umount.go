@@ -16,8 +16,8 @@ import (
 
 // Bounds of umount.
 const (
-	umountBound = 20 * time.Second // for the mount to go
-	exitBound   = 15 * time.Second // for the daemon to end after it
+	umountBound = 20 * time.Second               // for the mount to go
+	exitBound   = shutdownBound + 15*time.Second // for the daemon to end after it, which may take what it is given
 	goneEvery   = 20 * time.Millisecond
 )
 

@@ -1,6 +1,7 @@
 package running
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,13 @@ import (
 	"github.com/p2pfs/p2pfs/node/nodepb"
 )
 
-// DialTimeout bounds the wait for a daemon's first sign of life.
+// DialTimeout bounds the wait for the first sign of life of a daemon that is
+// stopped, has ended or cannot be looked at.
 const DialTimeout = 5 * time.Second
+
+// busyTimeout is DialTimeout for a daemon that runs: on a busy machine it may not
+// have come to its turn.
+const busyTimeout = 30 * time.Second
 
 // maxMessage is the largest answer taken from a node, in bytes.
 const maxMessage = 64 << 20
@@ -27,12 +33,19 @@ const maxMessage = 64 << 20
 // answered, so that a dead or a stopped one is an error here and not a wait
 // later. The caller closes the Closer.
 func Dial(ctx context.Context, i Info) (nodepb.ControlClient, io.Closer, error) {
-	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer time.AfterFunc(DialTimeout, func() {
+		if i.PID == 0 || i.Stopped() || !i.Alive() {
+			giveUp(context.DeadlineExceeded)
+		}
+	}).Stop()
 	var d net.Dialer
 	first, err := d.DialContext(ctx, "unix", i.Socket)
 	if err != nil {
-		return nil, nil, dialError(i, err)
+		return nil, nil, dialError(i, cmp.Or(context.Cause(ctx), err))
 	}
 	var spare atomic.Pointer[net.Conn]
 	spare.Store(&first)
@@ -76,7 +89,7 @@ func waitReady(ctx context.Context, conn *grpc.ClientConn) error {
 			conn.Connect()
 		}
 		if !conn.WaitForStateChange(ctx, s) {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
