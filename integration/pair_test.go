@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,20 +75,44 @@ func listing(t testing.TB, how, dir string) string { t.Helper(); return python(t
 // may come a little later than the change.
 func sameListing(t testing.TB, how, want, dir string) {
 	t.Helper()
+	soonEqual(t, how+" of "+dir, func() string { return want }, func() string { return tryListing(t, how, dir) })
+}
+
+// sameOnBoth requires that two nodes show the same: either may know what the other
+// one did, and what was made of it, a little later.
+func sameOnBoth(t testing.TB, how, a, b string) {
+	t.Helper()
+	soonEqual(t, how+" of "+a+" and "+b, func() string { return tryListing(t, how, a) }, func() string { return tryListing(t, how, b) })
+}
+
+// tryListing is listing that says what went wrong, as nothing else says it: what is
+// stat'ed of the past may be another kind of file now.
+func tryListing(t testing.TB, how, dir string) string {
+	t.Helper()
+	r := runCmd(t, commandLimit, exec.Command(world.python, pythonArgs("tree.py", []string{how, dir})...))
+	if r.code != 0 {
+		return fmt.Sprintf("listing %s failed after %v: %s", dir, r.took, r)
+	}
+	return string(r.out)
+}
+
+// soonEqual waits until two things are the same.
+func soonEqual(t testing.TB, what string, want, got func() string) {
+	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	limit := time.After(commandLimit)
-	got := listing(t, how, dir)
-	for got != want {
+	w, g := want(), got()
+	for w != g {
 		select {
 		case <-tick.C:
-			got = listing(t, how, dir)
+			w, g = want(), got()
 			continue
 		case <-limit:
 		}
 		break
 	}
-	require.Equal(t, want, got, "%s of %s", how, dir)
+	require.Equal(t, w, g, what)
 }
 
 // watchAt reads one path at b again and again, until the returned function is

@@ -48,7 +48,7 @@ func TestTwoNodesStormOneFolder(t *testing.T) {
 	} {
 		r.succeed(t)
 	}
-	sameListing(t, "content", listing(t, "content", a), b)
+	sameOnBoth(t, "content", a, b)
 	must(t, "sh", "-euc", `rm -f "$1"/*`, "sh", b)
 	eventually(t, commandLimit, "an empty folder", func() bool { return must(t, "ls", "-A", a) == "" })
 	p.healthy(t)

@@ -16,8 +16,13 @@ import (
 	"github.com/p2pfs/p2pfs/node/running"
 )
 
-// startTime bounds the start of a daemon.
-const startTime = 60 * time.Second
+const (
+	// startTime bounds the start of a daemon.
+	startTime = 2 * time.Minute
+	// storeTime is how long the store may take to answer: it writes to the disk that
+	// all share, and nothing here is about outages.
+	storeTime = time.Minute
+)
 
 // node is one daemon on a host of its own. It has the default flags: only
 // places and addresses are given.
@@ -44,7 +49,8 @@ func startNode(ctx context.Context, binary string, h *netlab.Host, dir, url stri
 	if url != "" {
 		args = append(args, url)
 	}
-	args = append(args, n.mount, "--cache-dir", filepath.Join(dir, "cache"), "--name", h.Name, "--listen", h.IP+":0", "--insecure", "--json")
+	args = append(args, n.mount, "--cache-dir", filepath.Join(dir, "cache"), "--name", h.Name, "--listen", h.IP+":0", "--insecure", "--json",
+		"--meta-timeout", storeTime.String())
 	if url == "" {
 		args = append(args, "--meta-listen", h.IP+":2379")
 	}
