@@ -131,8 +131,16 @@ func keyTTL(t *testing.T, c *cluster) {
 
 	// Neither a start nor a store that lost everything brings it back.
 	d := c.start("d", "--key-ttl=12s")
-	require.NoError(t, os.WriteFile(d.path("late"), []byte("x"), 0o644))
-	until = d.expires("late")
+	eventually(t, commandLimit, "a name that is there when it is looked at", func() bool {
+		require.NoError(t, os.WriteFile(d.path("late"), []byte("x"), 0o644))
+		r := d.p2pfs("stat", "--json", d.path("late"))
+		var s struct{ Expires time.Time }
+		if r.code != 0 || json.Unmarshal(r.out, &s) != nil {
+			return false
+		}
+		until = s.Expires
+		return !until.IsZero()
+	})
 	d.kill()
 	b.gone("late", until)
 	d.start()
