@@ -16,13 +16,8 @@ import (
 	"github.com/p2pfs/p2pfs/node/running"
 )
 
-const (
-	// startTime bounds the start of a daemon.
-	startTime = 2 * time.Minute
-	// storeTime is how long the store may take to answer: it writes to the disk that
-	// all share, and nothing here is about outages.
-	storeTime = time.Minute
-)
+// startTime bounds the start of a daemon.
+const startTime = 2 * time.Minute
 
 // node is one daemon on a host of its own. It has the default flags: only
 // places and addresses are given.
@@ -49,8 +44,7 @@ func startNode(ctx context.Context, binary string, h *netlab.Host, dir, url stri
 	if url != "" {
 		args = append(args, url)
 	}
-	args = append(args, n.mount, "--cache-dir", filepath.Join(dir, "cache"), "--name", h.Name, "--listen", h.IP+":0", "--insecure", "--json",
-		"--meta-timeout", storeTime.String())
+	args = append(args, n.mount, "--cache-dir", filepath.Join(dir, "cache"), "--name", h.Name, "--listen", h.IP+":0", "--insecure", "--json")
 	if url == "" {
 		args = append(args, "--meta-listen", h.IP+":2379")
 	}
