@@ -67,6 +67,7 @@ func TestAFailedRequestIsToldWithItsError(t *testing.T) {
 		_, err := r.fails(rd, 0, 1)
 		require.Error(t, err)
 		require.NoError(t, rd.Close())
+		r.settle() // another request may be under way
 		require.NotEmpty(t, w.blocks)
 		require.ErrorIs(t, w.blocks[0].Err, chunk.ErrCorrupt)
 		require.False(t, w.blocks[0].New)
