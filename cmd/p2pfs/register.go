@@ -20,17 +20,19 @@ import (
 func (a *app) registerCommand() *cobra.Command {
 	var opts registerOptions
 	cmd := &cobra.Command{
-		Use:   "register [--replace] [-T] SRC... DEST",
+		Use:   "register [--replace] [-T] [--key-ttl TIME] SRC... DEST",
 		Short: "Show files of this machine to the cluster, from where they lie",
 		Long: `Show files or directory trees of this machine to the cluster under DEST, a path
 under the mount. Nothing is copied: this node serves them from where they lie,
 so they must stay there unchanged. A file that changes is no longer served to
-other machines; on this one the registered file is what is read, edits included.
+other machines; on this one the registered file is what is read, edits included,
+but one that is gone or has another length is read from machines that have it.
 
 DEST is read as 'cp -r' reads it: if it is a directory, or ends in a slash, or
 several SRC are given, each SRC goes into it under its own name; else DEST is
 the new name. A tree whose own name DEST has already is that tree; with -T, DEST
-is the name of SRC whatever it is called. Directories of DEST that are missing
+is the name of SRC whatever it is called: so a tree is registered once more under
+a name that is not its own. Directories of DEST that are missing
 are made. Symlinks are kept as links; devices, pipes and sockets are refused.
 
 A name that is taken is joined if it holds equal bytes: the files are read and
