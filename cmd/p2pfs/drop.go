@@ -19,14 +19,15 @@ on reading. Files registered on this machine stay registered: see unregister.
 
 The copy of a file that was written on this machine is kept, so that it is not
 lost. Another machine that has all of it becomes its keeper first; where there is
-none, the copy is not given up, unless --force gives up the last one.
+none, the copy is not given up, unless --force gives up the last one. A pinned
+file is not given up either, unless --force unpins it.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs drop /mnt/models/llama`,
 		Args:    argCount(1, 1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.drop(cmd.Context(), args[0], force) },
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "give up a kept copy although nobody else has all of it")
+	cmd.Flags().BoolVar(&force, "force", false, "give up a kept copy although nobody else has all of it, and what is pinned")
 	return cmd
 }
 

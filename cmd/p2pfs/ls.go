@@ -28,9 +28,12 @@ func (a *app) lsCommand() *cobra.Command {
 the mountpoint. With -l each line says, last before the name, what of a file is
 on this machine:
   in-place  registered here: served from where it lies
+  changed   registered here and edited since: served to nobody else
+  gone      registered here and removed since: read from others
   complete  all of it
   partial   some of it
   remote    none of it
+In JSON, changed and gone are the source of what is in-place.
 
 ` + exitCodesHelp,
 		Example: `  p2pfs ls -l -r /mnt/models/llama`,

@@ -15,7 +15,8 @@ import (
 
 const mountHelp = `Start a node: mount the cluster's files at MOUNTPOINT, keep what is read in a local
 cache, and serve it to other nodes. The command stays in the foreground until the
-mount ends; with -d it returns when the mount is ready.
+mount ends; with -d it returns when the mount is ready. MOUNTPOINT is a directory
+that exists; what is in it is hidden while the mount lasts.
 
 META_URL says where the cluster keeps its names:
   etcd://HOST:PORT[,HOST:PORT...][/PREFIX]
