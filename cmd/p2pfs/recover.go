@@ -23,7 +23,7 @@ With PATH or --all, publish them: under their own names, or with --to under
 another one. A name that a newer file has got since is left to it, unless
 --replace. What was never closed may not be whole: it is published with
 --unclosed only. --out copies the bytes to a new file outside the mount instead,
-and --discard throws them away.
+and --discard throws them away: with --all also what was never closed.
 
 PATH is where the file was written; where several were written there, the ID that
 the list shows says which.
@@ -58,7 +58,7 @@ func (a *app) recoverCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&o.all, "all", false, "every file that was closed")
+	f.BoolVar(&o.all, "all", false, "every file that was closed; with --discard also those that were not")
 	f.BoolVar(&o.unclosed, "unclosed", false, "also files that were not closed")
 	f.BoolVar(&o.replace, "replace", false, "publish over a newer file that has the name")
 	f.StringVar(&o.to, "to", "", "publish under `NEWPATH`")
@@ -205,6 +205,12 @@ func (a *app) printRecovered(req *nodepb.RecoverRequest, files []unpublishedJSON
 	done := map[nodepb.RecoverRequest_Action]string{
 		nodepb.RecoverRequest_PUBLISH: "published", nodepb.RecoverRequest_DISCARD: "discarded", nodepb.RecoverRequest_COPY: "copied",
 	}[req.Action]
+	switch {
+	case len(files) == 0 && req.Action == nodepb.RecoverRequest_PUBLISH && !req.Unclosed:
+		return a.printf("nothing published: no closed file waits; 'p2pfs recover' lists those that were not closed\n")
+	case len(files) == 0:
+		return a.printf("nothing %s: nothing waits to be recovered\n", done)
+	}
 	for _, f := range files {
 		what := done + " " + a.shown(f.raw)
 		if f.Error != "" {
