@@ -25,12 +25,14 @@ type readyNode struct {
 	HTTP             string   `json:"http,omitempty"`
 	Join             string   `json:"join,omitempty"` // the command for other nodes
 	LogFile          string   `json:"log_file,omitempty"`
+	Warnings         []string `json:"warnings"` // as in status
 }
 
 func newReadyNode(i node.Info, cfg node.Config, pid int) readyNode {
 	r := readyNode{
 		Node: i.ID.String(), Name: i.Name, PID: pid, CacheDirs: cfg.CacheDirs, MetaURL: i.MetaURL,
 		Embedded: i.Embedded, NewCluster: i.NewCluster, Listen: i.Listen, HTTP: i.HTTP,
+		Warnings: append([]string{}, i.Warnings...),
 	}
 	r.Mountpoint, r.MountpointBase64 = jsonText(i.Mountpoint)
 	if i.Embedded {
@@ -62,6 +64,11 @@ func (a *app) printReady(r readyNode) error {
 	}
 	if r.Join != "" {
 		fmt.Fprintf(&b, "other nodes join with: %s\n", r.Join)
+	}
+	if r.LogFile != "" { // of a node in the foreground they are in its log, on standard error
+		for _, w := range r.Warnings {
+			fmt.Fprintf(&b, "warning: %s\n", w)
+		}
 	}
 	return a.printf("%s", b.String())
 }
