@@ -18,7 +18,7 @@ import (
 var errLeaving = errors.New("it is giving its own copy up")
 
 // errLastCopy: nobody else could be made a keeper.
-var errLastCopy = errors.New("no other node that can be reached holds all of it; add --force to give it up all the same")
+var errLastCopy = errors.New("it is a kept copy, and no other node that can be reached holds all of it; add --force to give it up all the same")
 
 // leaving counts the kept copies that are being given up. Two keepers must not
 // each rely on the other. Safe for concurrent use.

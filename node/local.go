@@ -92,9 +92,9 @@ func (r *refusals) err(what string) error {
 	case r.why == nil:
 		return nil
 	case r.more == 0:
-		return fmt.Errorf("%s %q: it is a kept copy, and %w", what, "/"+r.first, r.why)
+		return fmt.Errorf("%s %q: %w", what, "/"+r.first, r.why)
 	}
-	return fmt.Errorf("%s %q: it is a kept copy, and %w; so are %d more", what, "/"+r.first, r.why, r.more)
+	return fmt.Errorf("%s %q: %w; %d more were refused", what, "/"+r.first, r.why, r.more)
 }
 
 // unregister takes away the names of what this node registered. Its part in
@@ -172,7 +172,7 @@ func (u *unregistering) one(p string, e meta.Entry) error {
 	case ok && info.Keeper || u.force:
 		return nil
 	}
-	return fmt.Errorf("%q is kept by other nodes; run unregister on one of them ('p2pfs peers' names them), or add --force to take the name away", "/"+p)
+	return fmt.Errorf("%q is kept by other nodes; run unregister on one of them ('p2pfs stat' names them), or add --force to take the name away", "/"+p)
 }
 
 // release gives up this node's registered copies of a file, or of every file

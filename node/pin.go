@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/p2pfs/p2pfs/chunk"
 	"github.com/p2pfs/p2pfs/meta"
@@ -27,7 +28,7 @@ func (n *Node) pin(ctx context.Context, r *nodepb.PinRequest) (*nodepb.PinReply,
 	if len(f.failed) > 0 {
 		bad := f.failed[0]
 		if bad.NotFound {
-			return nil, fmt.Errorf("%s: %w", bad.Error, meta.ErrNotFound)
+			return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(bad.Error, ": "+meta.ErrNotFound.Error()), meta.ErrNotFound)
 		}
 		return nil, errors.New(bad.Error)
 	}

@@ -107,7 +107,7 @@ func (n *Node) space() (total, free int64) {
 // does.
 func (n *Node) unpublished() string {
 	if s := n.staging.Load().Stats(); s.Failed > 0 {
-		return fmt.Sprintf("%d files were written here and not published: see p2pfs recover", s.Failed)
+		return fmt.Sprintf("files written here and not published: %d; see p2pfs recover", s.Failed)
 	}
 	return ""
 }

@@ -159,7 +159,7 @@ func etcdConfig(cfg Config, closing *atomic.Bool) (*embed.Config, error) {
 // explain names what the user can change.
 func explain(cfg Config, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("metadata store cannot listen on %s, another program does; choose another with --meta-listen HOST:PORT: %w", cfg.Listen, err)
+		return fmt.Errorf("metadata store cannot listen on %s, another program does; if that is the store of a cluster, join it with p2pfs mount etcd://%s MOUNTPOINT, else choose another with --meta-listen HOST:PORT: %w", cfg.Listen, cfg.Listen, err)
 	}
 	return fmt.Errorf("start metadata store in %s on %s: %w", cfg.Dir, cfg.Listen, err)
 }
