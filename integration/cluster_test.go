@@ -270,6 +270,7 @@ type status struct {
 	} `json:"mount"`
 	Cache struct {
 		UsedBytes int64 `json:"used_bytes"`
+		FreeBytes int64 `json:"free_space_bytes"`
 	} `json:"cache"`
 	Staging struct {
 		Files  int64 `json:"files"`

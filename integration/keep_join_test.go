@@ -183,13 +183,14 @@ func TestATreeIsJoined(t *testing.T) {
 	must(t, "mkdir", c.src("b"))
 	must(t, "cp", "-a", c.src("t"), c.src("b/t"))
 	sum := writeFile(t, c.src("b/t/new/z"), smallChunk, 3)
-	b.register(c.src("b/t"), "t")
+	require.Contains(t, b.must("register", c.src("b/t"), b.path("t")), "at "+b.path("t")+" in")
 	require.Equal(t, "d\nempty\nnew\nx\n", must(t, "ls", a.path("t")))
 	require.Equal(t, sum, digest(t, a.path("t/new/z")))
 	for _, name := range []string{"t/x", "t/d/y"} {
 		require.ElementsMatch(t, []string{"a", "b"}, a.keepers(name))
 	}
-	b.register(c.src("two"), "t") // as cp -r
+	said := b.must("register", c.src("two"), b.path("t")) // as cp -r
+	require.Contains(t, said, "at "+b.path("t/two")+" in")
 	require.Equal(t, "d\nempty\nx\n", must(t, "ls", a.path("t/two")))
 }
 

@@ -257,6 +257,7 @@ func TestListStatAndPeersShowWhatIsThere(t *testing.T) {
 	require.Zero(t, st.LocalBytes)
 	require.Len(t, st.Providers, 1)
 	require.Equal(t, a.status().Node.ID, st.Providers[0].Node)
+	require.Positive(t, b.status().Cache.FreeBytes)
 	require.True(t, st.Providers[0].Complete)
 	require.EqualValues(t, smallChunk+1, a.stat("d/f").LocalBytes, "the registered file is all here")
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"github.com/p2pfs/p2pfs/meta"
 )
@@ -13,6 +14,7 @@ import (
 type target struct {
 	dir   meta.InodeID
 	name  string
+	path  string      // from the root
 	taken *meta.Entry // what has the name now; nil: nothing
 }
 
@@ -41,7 +43,7 @@ func (n *Node) destinationOf(ctx context.Context, dest string, source scanned, h
 			parts = parts[:len(parts)-1]
 		}
 		dir, err := n.mkdirAll(ctx, parts)
-		return target{dir: dir, name: name}, err
+		return target{dir: dir, name: name, path: strings.Join(append(parts, name), "/")}, err
 	}
 	root := at.dir == 0
 	switch {
@@ -50,11 +52,11 @@ func (n *Node) destinationOf(ctx context.Context, dest string, source scanned, h
 	case how == destIsName && root:
 		return target{}, errors.New("the mountpoint itself cannot be what is registered; name something under it")
 	case how == destIsName, at.entry.Kind != meta.KindDir && how != destIsDir:
-		return target{dir: at.dir, name: at.entry.Name, taken: &at.entry}, nil
+		return target{dir: at.dir, name: at.entry.Name, path: at.path, taken: &at.entry}, nil
 	case at.entry.Kind != meta.KindDir:
 		return target{}, fmt.Errorf("%q: %w", "/"+at.path, meta.ErrNotDir)
 	}
-	to := target{dir: at.entry.Inode, name: name}
+	to := target{dir: at.entry.Inode, name: name, path: strings.TrimPrefix(at.path+"/"+name, "/")}
 	e, err := n.view.Confirm(ctx, to.dir, name)
 	switch {
 	case err == nil:
@@ -62,7 +64,7 @@ func (n *Node) destinationOf(ctx context.Context, dest string, source scanned, h
 	case !errors.Is(err, meta.ErrNotFound):
 		return target{}, err
 	case how == destUnclear && !root && source.kind == meta.KindDir && at.entry.Name == name:
-		return target{dir: at.dir, name: name, taken: &at.entry}, nil
+		return target{dir: at.dir, name: name, path: at.path, taken: &at.entry}, nil
 	}
 	return to, nil
 }

@@ -96,7 +96,10 @@ func (n *Node) register(ctx context.Context, c caller, req *nodepb.RegisterReque
 		}
 		if err == nil {
 			r.loosen(context.WithoutCancel(ctx))
-			r.progress.Done = true
+			r.progress.Done, r.progress.Path = true, nil
+			if len(jobs) == 1 { // the place that it got, which may be below the one asked for
+				r.progress.Path = []byte(jobs[0].target.path)
+			}
 			return tell(r.progress)
 		}
 		r.undo(context.WithoutCancel(ctx))

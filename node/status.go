@@ -44,6 +44,7 @@ func (n *Node) status() *nodepb.StatusReply {
 		r.Meta.Error = vs.Err.Error()
 	}
 	for _, root := range cs.Roots {
+		r.Cache.FreeSpaceBytes += max(0, root.FreeBytes)
 		r.Cache.Roots = append(r.Cache.Roots, &nodepb.StatusReply_Root{Dir: []byte(root.Dir), UsedBytes: root.UsedBytes, State: root.State})
 	}
 	return r

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -115,9 +116,13 @@ func (a *app) register(ctx context.Context, opts registerOptions, sources []stri
 			return err
 		}
 		took := time.Since(began)
+		at := s.Path
+		if p := last.GetPath(); len(p) > 0 {
+			at = filepath.Join(strings.TrimSuffix(at, s.Inside), string(p))
+		}
 		if a.json {
 			r := registered{Files: last.GetFiles(), Joined: last.GetJoined(), Bytes: last.GetBytes(), Seconds: took.Seconds()}
-			r.Destination, r.DestinationBase64 = jsonText(s.Path)
+			r.Destination, r.DestinationBase64 = jsonText(at)
 			return a.printJSON(r)
 		}
 		joined := ""
@@ -125,7 +130,7 @@ func (a *app) register(ctx context.Context, opts registerOptions, sources []stri
 			joined = fmt.Sprintf(" (%d of them joined)", n)
 		}
 		return a.printf("registered %s%s, %s, at %s in %.1f s\n",
-			plural(last.GetFiles(), "file"), joined, formatSize(last.GetBytes()), a.shown(s.Path), took.Seconds())
+			plural(last.GetFiles(), "file"), joined, formatSize(last.GetBytes()), a.shown(at), took.Seconds())
 	})
 }
 

@@ -89,8 +89,8 @@ type mountJSON struct {
 
 type cacheJSON struct {
 	UsedBytes      int64      `json:"used_bytes"`
-	LimitBytes     int64      `json:"limit_bytes"` // 0: none
-	FreeSpaceBytes int64      `json:"free_space_bytes"`
+	LimitBytes     int64      `json:"limit_bytes"`      // 0: none
+	FreeSpaceBytes int64      `json:"free_space_bytes"` // that may still be written, above what is kept free
 	Objects        int64      `json:"objects"`
 	Complete       int64      `json:"complete"`
 	InPlace        int64      `json:"in_place"`
@@ -191,7 +191,7 @@ func (a *app) printStatus(s statusJSON) error {
 	}
 	row("mounted at", "%s (%sconsistency %s, %s)", a.shown(s.Mount.Mountpoint), access, s.Mount.Consistency, plural(s.Mount.OpenFiles, "open file"))
 	row("passthrough", "%s", reason(s.Mount.Passthrough, s.Mount.PassthroughReason))
-	limit := "no limit"
+	limit := "no limit but the disk, which takes " + formatSize(s.Cache.FreeSpaceBytes) + " more"
 	if s.Cache.LimitBytes > 0 {
 		limit = "of " + formatSize(s.Cache.LimitBytes)
 	}
