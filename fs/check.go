@@ -18,9 +18,10 @@ const fuseDevice = "/dev/fuse"
 // probeTimeout bounds the look at a mountpoint whose daemon may hang.
 const probeTimeout = 5 * time.Second
 
-// CheckMountpoint reports why a mount on mountpoint would overlap with one of
-// the cache directories: either inside the other makes the daemon wait for
-// itself. Paths that do not exist yet are resolved as far as they do.
+// CheckMountpoint reports why there can be no mount on mountpoint: something is
+// mounted there that lives, or it would overlap with one of the cache directories,
+// and either inside the other makes the daemon wait for itself. Paths that do not
+// exist yet are resolved as far as they do.
 func CheckMountpoint(mountpoint string, cacheDirs []string) error {
 	point, err := resolve(mountpoint)
 	if err != nil {
@@ -38,7 +39,8 @@ func CheckMountpoint(mountpoint string, cacheDirs []string) error {
 			return fmt.Errorf("mountpoint %s lies in the cache directory %s", mountpoint, dir)
 		}
 	}
-	return nil
+	_, err = deadMount(point)
+	return err
 }
 
 // inside reports whether path is dir or below it; both are resolved.
@@ -98,22 +100,31 @@ func prepareMountpoint(mountpoint string, log *slog.Logger) (string, error) {
 // detachDead detaches dead mounts of ours from point and refuses live ones.
 func detachDead(point string, log *slog.Logger) error {
 	for {
-		mounts, err := readMounts()
-		if err != nil {
+		dead, err := deadMount(point)
+		if err != nil || !dead {
 			return err
-		}
-		m, ok := mountAt(mounts, point)
-		if !ok || point == "/" {
-			return nil
-		}
-		if !m.ours() || !dead(point) {
-			return fmt.Errorf("%s is already a mountpoint: %s (type %s)", point, m.source, m.fstype)
 		}
 		if err := detach(point); err != nil {
 			return fmt.Errorf("detach the dead mount on %s: %w", point, err)
 		}
 		log.Info("detached a dead mount left by a daemon that was killed", "mountpoint", point)
 	}
+}
+
+// deadMount reports whether a dead mount of ours is on point; any other is an error.
+func deadMount(point string) (bool, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return false, err
+	}
+	m, ok := mountAt(mounts, point)
+	switch {
+	case !ok || point == "/":
+		return false, nil
+	case !m.ours() || !dead(point):
+		return false, fmt.Errorf("%s is already a mountpoint: %s (type %s)", point, m.source, m.fstype)
+	}
+	return true, nil
 }
 
 // dead reports whether nobody serves the mount at point any more. It asks for

@@ -177,6 +177,10 @@ func TestMountRefusesWithTheReason(t *testing.T) {
 	}{
 		{"cache in use", with("b1", func(n *node) { replace(n, n.cache, a.cache) }), []string{a.cache, "in use"}},
 		{"mountpoint in use", with("b2", func(n *node) { replace(n, n.mnt, a.mnt) }), []string{a.mnt, "mountpoint"}},
+		{"mountpoint in use, and port", with("b18", func(n *node) {
+			replace(n, n.mnt, a.mnt)
+			n.args = append(n.args, "--listen", held.Addr().String())
+		}), []string{a.mnt, "already a mountpoint"}},
 		{"mountpoint inside the cache", with("b3", func(n *node) {
 			inner := filepath.Join(n.cache, "inner")
 			require.NoError(t, os.MkdirAll(inner, 0o755))
