@@ -70,7 +70,7 @@ func (n *Node) item(p string, e meta.Entry) *nodepb.Item {
 	it.Object = e.Object.ID.String()
 	info, ok := n.cache.Stat(e.Object.ID)
 	switch {
-	case !ok:
+	case !ok, !info.InPlace && !info.Complete && info.LocalBytes == 0: // it may be open, and read past the cache
 		it.State = "remote"
 	case info.InPlace:
 		it.State = "in-place"
@@ -147,7 +147,7 @@ func (n *Node) providers(ctx context.Context, o chunk.Object) ([]*nodepb.StatRep
 // selfProvider fills in what this node holds itself.
 func (n *Node) selfProvider(o chunk.Object, out []*nodepb.StatReply_Provider) []*nodepb.StatReply_Provider {
 	info, held, ok := n.cache.Peek(o.ID)
-	if !ok {
+	if !ok || !info.InPlace && !info.Keeper && held.Have().Count() == 0 {
 		return slices.DeleteFunc(out, func(p *nodepb.StatReply_Provider) bool { return p.Self })
 	}
 	var me *nodepb.StatReply_Provider
