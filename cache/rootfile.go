@@ -127,21 +127,14 @@ func writeRoot(dir string, r rootFile) error {
 	return syncDir(dir)
 }
 
-// syncDir makes the names in a directory durable. Like openPlain it does not ask
-// the poller.
+// syncDir makes the names in a directory durable.
 func syncDir(dir string) error {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	for errors.Is(err, unix.EINTR) {
-		fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	}
+	d, err := openBare(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return fmt.Errorf("sync directory %s: %w", dir, err)
+		return fmt.Errorf("sync directory: %w", err)
 	}
-	err = unix.Fsync(fd)
-	for errors.Is(err, unix.EINTR) {
-		err = unix.Fsync(fd)
-	}
-	if e := unix.Close(fd); err == nil {
+	err = d.Sync()
+	if e := d.Close(); err == nil {
 		err = e
 	}
 	if err != nil {

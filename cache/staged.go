@@ -165,11 +165,16 @@ func (c *Cache) openFD(path string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// openPlain is os.OpenFile without its question to the poller, which costs as
-// much as the rest.
+// openPlain is openBare of what is no symbolic link.
 func openPlain(path string, flags int) (*os.File, error) {
+	return openBare(path, flags|unix.O_NOFOLLOW)
+}
+
+// openBare is os.OpenFile without its question to the poller, which costs as
+// much as the rest.
+func openBare(path string, flags int) (*os.File, error) {
 	for {
-		fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
 		if err == nil {
 			return os.NewFile(uintptr(fd), path), nil
 		}
