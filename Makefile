@@ -11,28 +11,34 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
+# What tests need, with a virtual machine that has RDMA devices: its kernel is
+# built once, which takes two processors ten minutes.
+define READY
+@tools/setup.sh test
+@tools/setup.sh test-rdma
+@tools/guest --prepare
+endef
+
 .PHONY: build test test-long test-rdma test-rdma-long oracle race lint bench bench-meta bench-rdma sim demo generate clean help
 
 build: ## bin/p2pfs, with RDMA where libibverbs-dev and librdmacm-dev are installed
 	@tools/setup.sh build
 	go build -tags "$$(tools/tags.sh)" -o bin/p2pfs ./cmd/p2pfs
 
-test: ## unit tests with the race detector, then real processes on real FUSE; at most 15 minutes
-	@tools/setup.sh test
+test: ## unit tests with the race detector, real processes on real FUSE, then on real verbs; half an hour
+	$(READY)
 	tools/test.sh
 
-test-long: ## what make test leaves out: kill storms, outages at full length, big trees
-	@tools/setup.sh test
+test-long: ## what make test leaves out: kill storms, outages at full length, big trees; an hour and a half
+	$(READY)
 	tools/test.sh long
 
-test-rdma: ## RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
-	@tools/setup.sh test
-	@tools/setup.sh test-rdma
+test-rdma: ## that part of make test: RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
+	$(READY)
 	tools/test.sh rdma
 
-test-rdma-long: ## what make test-rdma leaves out: 200 rounds of killing nodes in the middle of READs
-	@tools/setup.sh test
-	@tools/setup.sh test-rdma
+test-rdma-long: ## that part of make test-long: nodes are killed in the middle of READs 200 times
+	$(READY)
 	tools/test.sh rdma-long
 
 oracle: ## random steps on four nodes against the model: STEPS=5000 SEED=7 STORE=etcd|etcd3|redis|sentinel|cluster, or REPLAY=FILE
@@ -58,8 +64,7 @@ bench-meta: ## the metadata stores beside bare commands, and build/bench-meta.js
 	go test -tags bench -count=1 -timeout 3h -v -run TestMeta ./meta/metabench -args -names $(if $(FULL),1000000,100000) -json $(CURDIR)/build/bench-meta.json
 
 bench-rdma: ## RDMA in a virtual machine beside ib_read_bw: the transport, node to node, through the mount
-	@tools/setup.sh test
-	@tools/setup.sh test-rdma
+	$(READY)
 	tools/bench-rdma.sh
 
 sim: ## the simulator held against real nodes, then 1 to 10,000 simulated ones; RECEIVERS, SIZE, SEED, REAL=0

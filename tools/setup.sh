@@ -43,7 +43,7 @@ install_packages() {
 	local rc=0
 	{
 		export DEBIAN_FRONTEND=noninteractive
-		apt-get update -q && apt-get install -qy --no-install-recommends "${packages[@]}"
+		apt-get update -q && apt-get -o DPkg::Lock::Timeout=600 install -qy --no-install-recommends "${packages[@]}"
 	} >"$log" 2>&1 </dev/null || rc=$?
 	[ -z "$mine" ] || rm -f "$mine"
 	[ $rc = 0 ] || { tail -n 20 "$log" >&2; die "apt-get could not install ${packages[*]} (all of its output: $log)"; }
