@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 
-from lab import P2PFS, PROBE, Etcd, Lab, Node, call, drop_caches, median, page_cache, quantile, random_file, resident, say, warm
+from lab import P2PFS, PROBE, Etcd, Lab, Node, call, drop_caches, median, page_cache, quantile, random_file, resident, say, touch, warm
 
 MIB, GIB = 1 << 20, 1 << 30
 BLOCK = 4 * MIB
@@ -121,12 +121,14 @@ class Bench:
             out.unlink(missing_ok=True)
             drop_caches()
             warm(raw)
+            touch(size)
             return self.lab.run("b", PROBE, "copy", address, out, watch=(server,))
 
         def through(node: Node) -> object:
             node.drop("cold")
             drop_caches()
             warm(raw)
+            touch(2 * size)  # the cache's file and the mount's pages
             return self.lab.run(node.host, "dd", f"if={node.path('cold')}", "of=/dev/null", "bs=4M", "status=none", watch=(self.a.pid, node.pid))
 
         gb = size / 1e9
@@ -160,6 +162,7 @@ class Bench:
             for file in node.cache.rglob("*"):
                 if file.is_file() and file.stat().st_size >= 64 * MIB:
                     warm(file)
+            touch(int(gb * 1e9))
             runs.append(self.lab.run(node.host, "dd", f"if={node.path('cold')}", "of=/dev/null", "bs=4M", "status=none", watch=(node.pid,)).cpu)
         return median(runs) / gb
 
@@ -173,6 +176,7 @@ class Bench:
                     node.drop("warm")
                     drop_caches()
                     warm(raw)
+                    touch(2 * size)
                     into.append(self.lab.run(node.host, *command).seconds)
             self.table.at_most(f"cold, mmap walk over cat, passthrough {mode}", median(walk), median(cat), 1.3)
 
@@ -209,6 +213,7 @@ class Bench:
         warm(raw)
         bare, got = [], {mode: [] for mode in self.readers}
         for seed in range(10):
+            touch(GIB)
             bare += self.lab.run("b", PROBE, "ranges", address, size, BLOCK, 10).numbers()
             for mode, node in self.readers.items():
                 got[mode] += self.lab.run(node.host, PROBE, "firsts", node.path("first"), 4096, 10, seed).numbers()
@@ -361,6 +366,7 @@ class Bench:
         for i in range(3):
             for into, path, sync in ((bare, disk / "big", ["sync"]), (got, pathlib.Path(node.path("small", f"big{i}")), [])):
                 drop_caches()
+                touch(2 * size)
                 into += self.lab.run("a", PROBE, "big", path, size, *sync).numbers()
                 path.unlink()
             node.ask("gc")
