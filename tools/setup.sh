@@ -133,6 +133,7 @@ test)
 	race_detector
 	command_of fusermount3 fuse3
 	command_of etcd etcd-server
+	command_of etcdctl etcd-client
 	command_of redis-server redis-server
 	command_of redis-sentinel redis-sentinel
 	command_of ip iproute2
