@@ -48,6 +48,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "bench swarm by magic", args: []string{"bench", "swarm", "--by", "magic"}, code: 2, err: []string{"warm or cat"}},
 		{name: "bench swarm at no rate", args: []string{"bench", "swarm", "--rate", "fast"}, code: 2, err: []string{"150mbit"}},
 		{name: "version", args: []string{"version"}, code: 0, out: []string{"p2pfs ", "go1."}},
+		{name: "version as a flag", args: []string{"--version"}, code: 0, out: []string{"p2pfs ", "go1."}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

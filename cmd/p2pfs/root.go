@@ -28,19 +28,26 @@ const rootExample = `  # one machine: the first node, with the metadata store in
   p2pfs stat /mnt/models2/llama/config.json`
 
 func (a *app) rootCommand() *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
-		Use:           "p2pfs",
-		Short:         "Files of many machines under one directory",
-		Long:          rootHelp,
-		Example:       rootExample,
-		Args:          unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "p2pfs",
+		Short:   "Files of many machines under one directory",
+		Long:    rootHelp,
+		Example: rootExample,
+		Args:    unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return a.printVersion()
+			}
+			return cmd.Help()
+		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.Flags().BoolVar(&showVersion, "version", false, "as the command version")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for programs")
 	root.PersistentFlags().StringVar(&a.node, "node", "", "the node to ask: its cache `DIR` or control socket")
 	root.AddCommand(
