@@ -29,8 +29,8 @@ rdma() {
 	"${gotest[@]}" --each "$@" -exec "$guest" -tags rdma -count=1 -timeout 40m ./rdma/verbs/... || rc=$?
 	say 'real processes on real verbs'
 	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs || return
-	names=$(set -o pipefail && go test -tags rdma -list '^TestRDMA' ./integration | grep '^Test') || return
-	for name in $names; do
+	names=$(go test -tags rdma -list '^TestRDMA' ./integration) || { printf '%s\n' "$names" && return 1; }
+	for name in $(grep '^Test' <<<"$names"); do
 		integration "$@" -exec "$guest" -tags rdma -timeout 40m -run "^$name\$" || rc=$?
 	done
 	return $rc
