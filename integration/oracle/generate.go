@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"math/rand/v2"
+	"slices"
 )
 
 // weights say how often each kind of step comes, in parts of their sum. What
@@ -21,6 +22,8 @@ type Generator struct {
 	r       *rand.Rand
 	m       *Model
 	kinds   []Kind // each as often as it weighs
+	owed    []Kind // have not come yet
+	emptied bool   // a node was started without its cache directory
 	chunk   int64  // sizes lie around its edges and those of block
 	block   int64
 	count   int
@@ -42,12 +45,20 @@ func NewGenerator(seed uint64, m *Model, kinds []Kind, steps int, block, chunk i
 			g.kinds = append(g.kinds, k)
 		}
 	}
+	g.owed = slices.Clone(kinds)
 	g.checkIn = 5
 	return g
 }
 
-// Next returns the next step.
+// Next returns the next step. What has not come by chance after four fifths of
+// its time comes as soon as it can.
 func (g *Generator) Next() Step {
+	s := g.next()
+	g.owed = slices.DeleteFunc(g.owed, func(k Kind) bool { return k == s.Do })
+	return s
+}
+
+func (g *Generator) next() Step {
 	g.count++
 	if s, ok := g.end(); ok {
 		return s
@@ -64,13 +75,30 @@ func (g *Generator) Next() Step {
 		}
 		return s
 	}
-	for {
-		k := g.kinds[g.r.IntN(len(g.kinds))]
-		s := Step{Do: k, Seed: g.r.Uint64()>>1 | 1}
-		if g.fill(&s) {
+	for _, k := range g.owed {
+		if !g.late(k) {
+			continue
+		}
+		if s := g.step(k); g.fill(&s) {
 			return s
 		}
 	}
+	for {
+		if s := g.step(g.kinds[g.r.IntN(len(g.kinds))]); g.fill(&s) {
+			return s
+		}
+	}
+}
+
+func (g *Generator) step(k Kind) Step { return Step{Do: k, Seed: g.r.Uint64()>>1 | 1} }
+
+// late reports whether the time in which a kind comes is nearly over.
+func (g *Generator) late(k Kind) bool {
+	time := g.steps
+	if k == StoreWipe {
+		time /= 2
+	}
+	return g.count > time/5*4
 }
 
 // Finish returns the steps that end all faults and look at everything.
@@ -103,7 +131,8 @@ func (g *Generator) end() (Step, bool) {
 		due := g.count >= g.nodeEnd[n]
 		switch {
 		case !due:
-		case !g.m.Up.Has(n) && g.count > g.steps/2 && g.r.IntN(3) == 0:
+		case !g.m.Up.Has(n) && g.count > g.steps/2 && (g.r.IntN(3) == 0 || !g.emptied && g.count > g.steps/5*3):
+			g.emptied = true
 			g.soon()
 			return Step{Do: RestartEmpty, Node: n}, true
 		case !g.m.Up.Has(n):

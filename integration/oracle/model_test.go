@@ -46,6 +46,31 @@ func TestModelDoesAsADirectoryDoes(t *testing.T) {
 	t.Log(errnos)
 }
 
+// A kind that chance has left out comes before its time is over.
+func TestEveryKindOfStepComes(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	kinds := slices.Collect(maps.Keys(weights))
+	slices.Sort(kinds)
+	for i := range uint64(10) {
+		const steps = 1000
+		m, seen := NewModel(), map[Kind]int{}
+		g := NewGenerator(seed+i, m, kinds, steps, 4096, 3*4096)
+		for range steps {
+			s := g.Next()
+			seen[s.Do]++
+			if s.Do != Check { // any of the ways it may go
+				require.NoError(t, m.Take(s, m.outcomes(m.worlds[0], s)[0].result), "%s", s)
+				m.worlds = m.worlds[:1]
+			}
+		}
+		for _, k := range append(kinds, Restart, RestartEmpty, Heal, StoreStart, Check) {
+			require.NotZero(t, seen[k], "seed %d: no step of the kind %s", seed+i, k)
+		}
+	}
+}
+
 func (m *Model) all() map[string]bool {
 	all := map[string]bool{}
 	for _, p := range m.Paths() {
