@@ -54,7 +54,7 @@ func (a *app) benchSwarmCommand() *cobra.Command {
 	f.Var(&size, "size", "of the file")
 	f.Var(&rate, "rate", "of every link, each way, as in 150mbit or 1gbit")
 	f.StringVar(&cfg.By, "by", "warm", "`HOW` the nodes fetch it: warm or cat")
-	f.BoolVar(&cfg.Peers, "peers", false, "measure one HTTP source for all on the same links, too, and say which of p2pstore, mooncake and aria2 are installed")
+	f.BoolVar(&cfg.Peers, "peers", false, "measure one HTTP source for all on the same links, too, and p2pstore, over TCP into memory, where python3 has it")
 	f.StringVar(&cfg.Dir, "dir", "", "keep the files of all nodes in a new directory in `DIR` while it runs (default: that of temporary files)")
 	f.StringVar(&cfg.Trace, "trace", "", "write every request for a block to `FILE`, a JSON object a line")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "`N` that the bytes of the file follow from (default: a random one)")
@@ -114,8 +114,12 @@ func (a *app) printSwarm(r swarm.Result) error {
 		if !valid {
 			name += " (invalid)"
 		}
+		sent := "-"
+		if copies > 0 {
+			sent = fmt.Sprintf("%.2f copies", copies)
+		}
 		t.row(name, fmt.Sprintf("%.2f s", slowest), fmt.Sprintf("%.2f", slowestOver), fmt.Sprintf("%.2f s", median),
-			fmt.Sprintf("%.2f", medianOver), fmt.Sprintf("%.2f copies", copies))
+			fmt.Sprintf("%.2f", medianOver), sent)
 	}
 	row("p2pfs", r.SlowestSeconds, r.SlowestOver, r.MedianSeconds, r.MedianOver, r.SourceCopies, r.Valid)
 	for _, p := range r.Peers {

@@ -70,7 +70,7 @@ func (h *Host) Run(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		p.end(0)
+		p.Kill()
 		return "", context.Cause(ctx)
 	}
 	if err := p.Err(); err != nil {

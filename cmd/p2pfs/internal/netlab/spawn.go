@@ -98,6 +98,9 @@ func (p *Process) Ended() time.Time { return p.when }
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Kill kills the process and those it started, and returns when it has ended.
+func (p *Process) Kill() { p.end(0) }
+
 func (p *Process) alive() bool {
 	select {
 	case <-p.ended:

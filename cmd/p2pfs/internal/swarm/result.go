@@ -41,7 +41,7 @@ type Peer struct {
 	MedianSeconds  float64 `json:"median_seconds,omitempty"`
 	SlowestOver    float64 `json:"slowest_over_floor,omitempty"`
 	MedianOver     float64 `json:"median_over_floor,omitempty"`
-	SourceCopies   float64 `json:"source_copies,omitempty"`
+	SourceCopies   float64 `json:"source_copies,omitempty"` // 0: not known
 	CPUIdle        float64 `json:"cpu_idle,omitempty"`
 	Valid          bool    `json:"valid"`
 }
