@@ -20,10 +20,11 @@ import threading
 import time
 import traceback
 
-from lab import P2PFS, PROBE, Etcd, Lab, Node, call, drop_caches, median, page_cache, quantile, random_file, resident, say, touch, warm
+from lab import P2PFS, PROBE, ROOT, Etcd, Lab, Node, call, drop_caches, median, page_cache, quantile, random_file, resident, say, touch, warm
 
 MIB, GIB = 1 << 20, 1 << 30
 BLOCK = 4 * MIB
+LOAD = ROOT / "bench" / "load.py"
 
 
 class Table:
@@ -206,6 +207,49 @@ class Bench:
             time.sleep(2)
             self.table.limit(f"headers of 30 files, passthrough {mode}", (node.received() - before) / block, 60, "blk")
 
+    def checkpoint(self) -> None:
+        mib = self.size(2 * GIB) // MIB
+        model = self.src / "checkpoint"
+        call(sys.executable, ROOT / "demo" / "checkpoint.py", "make", model, "--mib", mib, "--shards", 8)
+        self.a.ask("register", model, self.a.path("checkpoint"))
+        shards = sorted(model.glob("*.safetensors"))
+        size = sum(p.stat().st_size for p in shards)
+        for mode, node in self.readers.items():
+            cat, load, received = [], [], []
+            for i in range(3):
+                for what in (cat, load) if i % 2 == 0 else (load, cat):
+                    node.drop("checkpoint")
+                    drop_caches()
+                    for p in shards:
+                        warm(p)
+                    touch(3 * size)  # the cache's files, the mount's pages, the tensors
+                    before = node.received()
+                    if what is cat:
+                        cat.append(self.lab.run(node.host, "sh", "-c", 'cat "$@" >/dev/null', "-", *(node.path("checkpoint", p.name) for p in shards)).seconds)
+                        continue
+                    load.append(self.lab.run(node.host, sys.executable, LOAD, node.path("checkpoint"), 8, i).numbers()[0])
+                    received.append(node.received() - before)
+            self.table.at_most(f"8 processes load a cold checkpoint, over cat, passthrough {mode}", median(load), median(cat), 1.3)
+            self.table.at_most(f"the same, bytes received, passthrough {mode}", max(received) / 1e9, size / 1e9, 1.02, "GB")
+
+    def scattered(self) -> None:
+        """Reads of 4 KiB at random places of 20 cold files, by 4 readers at once."""
+        for i in range(20):
+            random_file(self.src / "scattered" / f"f{i:02d}", 256 * MIB)
+        self.a.ask("register", self.src / "scattered", self.a.path("scattered"))
+        block = json.loads(self.a.ask("stat", "--json", self.a.path("scattered", "f00")).stdout)["block_size"]
+        rng = random.Random(20)
+        reads = [(i, rng.randrange(256 * MIB // 4096)) for i in range(20) for _ in range(5)]
+        rng.shuffle(reads)
+        touched = len({(i, at * 4096 // block) for i, at in reads})
+        for mode, node in self.readers.items():
+            before = node.received()
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda r: self.lab.run(node.host, "dd", f"if={node.path('scattered', f'f{r[0]:02d}')}", "of=/dev/null", "bs=4096", "count=1",
+                                                     f"skip={r[1]}", "status=none"), reads))
+            time.sleep(2)
+            self.table.at_most(f"100 reads in 20 cold files, blocks fetched over touched, passthrough {mode}", (node.received() - before) / block, touched, 2, "blk")
+
     def first(self) -> None:
         size = self.size(10 * GIB)
         raw = self.file("first", size)
@@ -373,7 +417,7 @@ class Bench:
         self.table.at_most("write and close a file of 2 GiB, over write and fsync", median(got), median(bare), 1.3)
 
 
-SECTIONS = ("warm", "cold", "mapped", "together", "headers", "first", "names", "sparse", "memory", "once", "churn", "publish")
+SECTIONS = ("warm", "cold", "mapped", "together", "headers", "checkpoint", "scattered", "first", "names", "sparse", "memory", "once", "churn", "publish")
 
 
 def machine() -> dict:
