@@ -108,7 +108,8 @@ func (p *Planner) Follow(now time.Time) (out []Following) {
 	return out
 }
 
-// Heard takes in news of a peer, and reports whether they may change the plan.
+// Heard takes in news of a peer, and reports whether they may change the plan:
+// that of a Planner that is not Starved they do not.
 func (p *Planner) Heard(from Following, a Availability, now time.Time) bool {
 	if len(a.Peers) > 0 {
 		p.b.introduce(a.Peers, p.g)
@@ -118,7 +119,7 @@ func (p *Planner) Heard(from Following, a Availability, now time.Time) bool {
 		return false
 	}
 	q.st.answer(now)
-	return p.b.matters(q, a, now)
+	return p.Starved() && p.b.matters(q, a, now)
 }
 
 // FollowedBy takes note of a node that follows this one.

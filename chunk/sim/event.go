@@ -6,6 +6,7 @@ type kind uint8
 const (
 	evStart   kind = iota // a node begins to want the object
 	evAsk                 // a request reaches the node asked
+	evQuit                // the same: it is not wanted any more
 	evRefused             // the node that asked hears that it was refused
 	evLanded              // the last byte of a block is here and checked
 	evFlush               // a node tells its followers what is new
@@ -13,7 +14,7 @@ const (
 	evFollow              // a node is told that another follows it
 	evMap                 // the follower has its whole map
 	evLost                // the follower learns that the node is gone
-	evLocated             // the registry has answered
+	evLocate              // the registry answers
 	evTick                // a node looks around
 	evWake                // a peer that was busy may have time
 	evLeave               // a node vanishes

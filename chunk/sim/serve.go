@@ -77,7 +77,7 @@ func (n *node) sentAll(f *flow) {
 	n.serve(n.uploads.Done(&r.upload, n.w.time()))
 }
 
-// quit notes that a request is not wanted any more.
+// quit notes that a request is not served any more.
 func (n *node) quit(r *request) {
 	if r.flow != nil {
 		f := r.flow

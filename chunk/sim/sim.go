@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/bits"
+	"runtime"
 	"slices"
 	"time"
 
@@ -49,7 +50,9 @@ func Floor(receivers int, size, block int64, rate float64) time.Duration {
 }
 
 // Run plays one run. An error says what of the Config makes no sense.
-func Run(cfg Config) (Result, error) {
+func Run(cfg Config) (Result, error) { return run(cfg, runtime.GOMAXPROCS(0)) }
+
+func run(cfg Config, workers int) (Result, error) {
 	if cfg.Block == 0 {
 		cfg.Block = chunk.BlockSizeFor(chunk.DefaultChunkSize, cfg.Size)
 	}
@@ -65,7 +68,7 @@ func Run(cfg Config) (Result, error) {
 	if err := w.object.Validate(); err != nil {
 		return Result{}, fmt.Errorf("simulate: %w", err)
 	}
-	w.play()
+	w.play(workers)
 	return w.result(), nil
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,6 +34,28 @@ func TestASeedRepeatsARun(t *testing.T) {
 		b, err = Run(cfg)
 		require.NoError(t, err)
 		require.NotEqual(t, a.SlowestOverFloor, b.SlowestOverFloor)
+	}
+}
+
+// TestHowManyThinkAtOnceMakesNoDifference: who had time when, and on how many
+// processors, is nothing that a run may show.
+func TestHowManyThinkAtOnceMakesNoDifference(t *testing.T) {
+	t.Parallel()
+	cfg := few()
+	cfg.Receivers, cfg.Size, cfg.Block, cfg.Churn, cfg.Slow, cfg.Dead, cfg.Lying = 200, 64<<20, 1<<20, 0.1, 0.1, 0.05, 0.05
+	var alone string
+	for _, workers := range []int{1, 2, 5} {
+		w := newWorld(cfg)
+		w.play(workers)
+		require.True(t, w.result().Valid)
+		all := fmt.Sprintf("%+v at %d\n", w.result(), w.now)
+		for _, n := range w.nodes {
+			all += fmt.Sprintln(n.began, n.done, n.sent, n.received)
+		}
+		if workers == 1 {
+			alone = all
+		}
+		require.Equal(t, alone, all, "%d at once", workers)
 	}
 }
 
@@ -76,7 +99,7 @@ func TestCrowdsStayNearTheFloor(t *testing.T) {
 func TestLinksCarryNoMoreThanTheyCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(Config{Receivers: 15, Size: 64 << 20, Block: 1 << 20, Rate: 100 * mbit, Latency: time.Millisecond, Seed: 3})
-	w.play()
+	w.play(2)
 	most := w.cfg.Rate * float64(w.now) / 1e9
 	for i, n := range w.nodes {
 		require.LessOrEqual(t, float64(n.sent), 1.02*most, "sent by node %d", i)

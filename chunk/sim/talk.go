@@ -26,12 +26,6 @@ type news struct {
 	a    chunk.Availability
 }
 
-// letter is news that wait to be read.
-type letter struct {
-	as   chunk.Following
-	news *news
-}
-
 // followed takes a follower on: it is told everything there is, and who else
 // follows; and the node gets to know it.
 func (n *node) followed(f follower) {
@@ -64,41 +58,26 @@ func (n *node) followed(f follower) {
 		n.followers = append(n.followers, f)
 	}
 	w.later(w.latency(), event{kind: evMap, node: f.node, news: first})
-	if n.planner != nil && n.done == 0 {
-		n.planner.FollowedBy(f.node.peer)
-		n.discover()
+	if n.fetches() {
+		p := f.node.peer
+		n.tell(true, letter{kind: evFollow, what: &p})
 	}
 }
 
 // heard takes in the first news of a node that is followed.
 func (n *node) heard(s *news) {
-	f := s.to[0]
-	if !n.hears(f, s) {
-		return
+	if f := s.to[0]; n.hears(f, s) {
+		n.tell(true, letter{kind: evMap, as: f.as, what: s})
 	}
-	n.listen()
-	n.planner.Heard(f.as, s.a, n.w.time())
-	n.discover()
-	n.plan()
 }
 
 // hears reports whether a node is still there for news, and whoever told them.
 func (n *node) hears(f follower, s *news) bool {
-	return !n.away && n.planner != nil && n.done == 0 && f.run == n.run && s.run == s.from.run
+	return n.fetches() && f.run == n.run && s.run == s.from.run
 }
 
-// listen reads the news that have waited.
-func (n *node) listen() {
-	now := n.w.time()
-	for i, l := range n.inbox {
-		n.planner.Heard(l.as, l.news.a, now)
-		n.inbox[i] = letter{}
-	}
-	n.inbox = n.inbox[:0]
-}
-
-// tell notes a new block for the followers.
-func (n *node) tell(block int) {
+// gained notes a new block for the followers.
+func (n *node) gained(block int) {
 	if n.nature != lying {
 		n.added = append(n.added, block)
 		n.news()
@@ -143,21 +122,15 @@ func (n *node) flush() {
 // whatever they heard read them when they plan next.
 func (n *node) tellAll(s *news) {
 	for _, f := range s.to {
-		o := f.node
-		switch {
-		case !o.hears(f, s):
-		case !o.starved:
-			o.inbox = append(o.inbox, letter{f.as, s})
-		case o.planner.Heard(f.as, s.a, o.w.time()):
-			o.plan()
+		if o := f.node; o.hears(f, s) {
+			o.tell(o.idle, letter{kind: evHeard, as: f.as, what: s})
 		}
 	}
 }
 
 // unfollowed notes that a node that was followed is gone.
 func (n *node) unfollowed(f follower) {
-	if n.run == f.run && n.planner != nil && n.done == 0 {
-		n.listen()
-		n.planner.Unfollowed(f.as, errGone, n.w.time())
+	if n.fetches() && n.run == f.run {
+		n.tell(false, letter{kind: evLost, as: f.as})
 	}
 }

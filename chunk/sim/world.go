@@ -29,6 +29,7 @@ const (
 	endOfTime   = int64(1000000 * time.Second)  // no run is longer
 	flushLeast  = int64(50 * time.Millisecond)  // news are gathered
 	wakeLeast   = int64(5 * time.Millisecond)   // a node looks around no more often
+	nearest     = int64(100 * time.Microsecond) // no two nodes are nearer to each other
 	gone        = int64(200 * time.Millisecond) // until others see that a node vanished
 )
 
@@ -43,6 +44,9 @@ type world struct {
 	nodes  []*node // the source first
 	listed []*node // by the registry, in the order of announcement
 	unborn int     // receivers that are not done
+	due    []*node // whose minds have something to think about
+	spare  []*node // memory of those that were due
+	turn   int64   // ns; everything before has happened
 
 	refused int64
 }
@@ -91,24 +95,37 @@ func (w *world) assign(share float64, as nature) {
 	}
 }
 
-// play lets everything happen until every receiver is done.
-func (w *world) play() {
-	for w.unborn > 0 && w.now < endOfTime {
-		at, some := w.agenda.first()
-		flow := len(w.net.heap) > 0
-		if !some && !flow {
+// advance lets everything happen that does before the time until, or until every
+// receiver is done.
+func (w *world) advance(until int64) {
+	for w.unborn > 0 {
+		at, flow := w.next()
+		switch {
+		case at >= until:
 			return
-		}
-		if flow && (!some || w.net.heap[0].end <= at) {
-			w.now = max(w.now, w.net.heap[0].end)
+		case flow:
+			w.now = max(w.now, at)
 			f := w.net.heap[0].flow
 			f.req.to.sentAll(f)
-			continue
+		default:
+			e := w.agenda.next()
+			w.now = max(w.now, e.at)
+			w.happen(&e)
 		}
-		e := w.agenda.next()
-		w.now = max(w.now, e.at)
-		w.happen(&e)
 	}
+}
+
+// next returns when the next thing happens, endOfTime if nothing will; flow says
+// that a flow ends then.
+func (w *world) next() (at int64, flow bool) {
+	at, some := w.agenda.first()
+	if !some {
+		at = endOfTime
+	}
+	if len(w.net.heap) > 0 && w.net.heap[0].end <= at {
+		return w.net.heap[0].end, true
+	}
+	return at, false
 }
 
 func (w *world) happen(e *event) {
@@ -118,8 +135,11 @@ func (w *world) happen(e *event) {
 		n.start()
 	case evAsk:
 		n.asked(e.req)
+	case evQuit:
+		e.req.dropped = true
+		n.quit(e.req)
 	case evRefused:
-		e.req.by.refused(e.req)
+		n.refused(e.req)
 	case evLanded:
 		n.landed(e.req)
 	case evFlush:
@@ -132,15 +152,8 @@ func (w *world) happen(e *event) {
 		n.heard(e.news)
 	case evLost:
 		n.unfollowed(*e.who)
-	case evLocated:
-		n.located()
-	case evTick:
-		n.tick(e.run)
-	case evWake:
-		if n.wakeAt == e.at { // else another wake came first
-			n.wakeAt = 0
-			n.plan()
-		}
+	case evLocate, evTick, evWake:
+		n.think(e)
 	case evLeave:
 		n.leave()
 	case evReturn:
@@ -159,7 +172,7 @@ func (w *world) later(d int64, e event) {
 
 func (w *world) time() time.Time { return time.Unix(0, w.now) }
 
-func (w *world) latency() int64 { return int64(w.cfg.Latency) }
+func (w *world) latency() int64 { return max(int64(w.cfg.Latency), nearest) }
 
 // announce has the registry list a node.
 func (w *world) announce(n *node) {
