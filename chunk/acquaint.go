@@ -47,7 +47,9 @@ func (b *board) merge(ps []Provider, g *gate) {
 		default:
 			p := b.peers[i]
 			p.listed, p.Peer = true, q.Peer
-			p.keeper = p.keeper || q.Keeper
+			if q.Keeper {
+				p.keeps()
+			}
 		}
 	}
 	for _, p := range slices.Clone(b.peers) {
@@ -55,7 +57,7 @@ func (b *board) merge(ps []Provider, g *gate) {
 			b.part(p)
 		}
 	}
-	for _, q := range choose(fresh, b.zone, b.rng, b.limits.Peers-len(b.peers)) {
+	for _, q := range choose(fresh, b.zone.name, b.rng, b.limits.Peers-len(b.peers)) {
 		b.meet(q, g).listed = true
 	}
 }
@@ -66,6 +68,9 @@ func (b *board) meet(q Provider, g *gate) *peer {
 	p := &peer{
 		Peer: q.Peer, st: st, vital: st.vital, tally: b.tally,
 		keeper: q.Keeper, hint: q.Complete || q.Keeper, unfollow: func() {},
+	}
+	if b.near(q.Peer) && !q.Keeper {
+		p.local = b.zone.tally
 	}
 	b.peers = append(b.peers, p)
 	return p
@@ -103,7 +108,10 @@ func (b *board) take(ps []Peer, most int, g *gate) {
 		if i < 0 && len(b.peers) >= most {
 			i = slices.IndexFunc(b.peers, func(p *peer) bool { return b.replaceable(p, g) })
 			if i < 0 {
-				return
+				i = b.remote(q)
+			}
+			if i < 0 {
+				continue
 			}
 		}
 		if i >= 0 {
@@ -124,7 +132,7 @@ func (p *peer) followable(now time.Time) bool {
 	return !p.following && p.out == nil && !now.Before(p.followAt)
 }
 
-// choose takes n of the providers at random, those of the zone with twice the
+// choose takes n of the providers at random, those of the zone with eight times the
 // chance, and a keeper among them if there is one.
 func choose(ps []Provider, zone string, rng *rand.Rand, n int) []Provider {
 	if n <= 0 {
@@ -134,7 +142,7 @@ func choose(ps []Provider, zone string, rng *rand.Rand, n int) []Provider {
 	for _, p := range ps {
 		order[p.Node] = rng.Float64()
 		if zone != "" && p.Zone == zone {
-			order[p.Node] /= 2
+			order[p.Node] /= 8
 		}
 	}
 	slices.SortStableFunc(ps, func(a, b Provider) int {

@@ -15,7 +15,7 @@ type board struct {
 	limits Limits
 	rng    *rand.Rand
 	self   NodeID
-	zone   string
+	zone   zone
 
 	have    Bitmap
 	left    int   // absent blocks

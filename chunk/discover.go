@@ -136,6 +136,7 @@ func (s *swarm) heard(p *peer, a Availability, now time.Time, end *error) (more 
 		*end = errNews
 		return false
 	}
+	p.gains(a, now)
 	s.e.gate.with(p.st, func() { p.st.answer(now) })
 	s.board.introduce(a.Peers, s.e.gate)
 	return true

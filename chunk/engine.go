@@ -12,7 +12,7 @@ import (
 // Config is what an Engine is made of. Time is taken from package time.
 type Config struct {
 	Self      NodeID // never asked
-	Zone      string // peers of the same zone are preferred a little
+	Zone      string // what a peer of the same zone has is not fetched from another one
 	Store     Store
 	Transport Transport
 	Registry  Registry

@@ -99,12 +99,12 @@ func (b *board) blame(f *flight, err error, now time.Time, g *gate) verdict {
 		g.with(p.st, func() { p.st.answer(now) })
 		return asIs
 	case errors.Is(err, ErrSourceChanged):
-		p.out, p.outAt = err, now
+		p.exclude(err, now)
 		g.with(p.st, func() { p.st.answer(now) })
 	case errors.Is(err, ErrDamaged):
 		return damage
 	case errors.Is(err, ErrDisowned):
-		p.out, p.outAt = err, now
+		p.exclude(err, now)
 		g.with(p.st, func() { p.st.lied(now, err) })
 		return demoted
 	case errors.Is(err, context.DeadlineExceeded):
@@ -113,7 +113,7 @@ func (b *board) blame(f *flight, err error, now time.Time, g *gate) verdict {
 			p.st.fail(now, err, false)
 		})
 	case errors.Is(err, ErrWrongNode):
-		p.out, p.outAt = err, now
+		p.exclude(err, now)
 		g.with(p.st, func() { p.st.fail(now, err, true) })
 		return stranger
 	case errors.Is(err, ErrStalled):

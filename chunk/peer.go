@@ -29,6 +29,9 @@ type peer struct {
 	tally *tally  // of the object's peers
 	sent  []uint8 // how often it began to send each block, as far as it said; nil: never said
 	Peer
+	drained  uint64    // the board's epoch when it had nothing that nobody was sent
+	local    *tally    // of the node's zone, if the peer is in it
+	gained   time.Time // when it was last heard to have a block more
 	outAt    time.Time
 	unfollow func()
 	followAt time.Time // not again before
@@ -72,6 +75,7 @@ func (p *peer) heard(a Availability, blocks int) bool {
 		p.have, p.news = a.Have, true
 		p.lack = blocks - a.Have.Count()
 		p.tally.add(p.have, 1)
+		p.local.add(p.have, 1)
 	} else if !p.news {
 		return false
 	}
@@ -83,6 +87,7 @@ func (p *peer) heard(a Availability, blocks int) bool {
 			p.have.Set(b)
 			p.lack--
 			p.tally.one(b, 1)
+			p.local.one(b, 1)
 		}
 	}
 	for _, b := range a.Sent {
@@ -98,10 +103,41 @@ func (p *peer) heard(a Availability, blocks int) bool {
 		}
 	}
 	p.dry = 0
-	p.keeper = p.keeper || a.Keeper
+	if a.Keeper {
+		p.keeps()
+	}
 	p.none = false
 	p.followed, p.talks = 0, p.following
 	return true
+}
+
+// keeps notes that the peer is a keeper. What the others of a zone have is counted
+// without it: a crowd is not to have every block from the keeper because that one is
+// near.
+func (p *peer) keeps() {
+	p.keeper = true
+	p.discount()
+}
+
+// exclude notes why the peer is not asked again for this object.
+func (p *peer) exclude(err error, now time.Time) {
+	p.out, p.outAt = err, now
+	p.discount()
+}
+
+// discount has what the peer has not count as what its zone has.
+func (p *peer) discount() {
+	if p.news {
+		p.local.add(p.have, -1)
+	}
+	p.local = nil
+}
+
+// gains notes when it has got further.
+func (p *peer) gains(a Availability, now time.Time) {
+	if a.Full || len(a.Added) > 0 {
+		p.gained = now
+	}
 }
 
 // nothing notes that the peer has none of the object, whatever it or the
@@ -115,6 +151,7 @@ func (p *peer) nothing() {
 func (p *peer) forget() {
 	if p.news {
 		p.tally.add(p.have, -1)
+		p.local.add(p.have, -1)
 	}
 	for b, n := range p.sent {
 		p.tally.send(b, -int(n))
@@ -129,5 +166,6 @@ func (p *peer) lacks(block int) {
 		p.have.Clear(block)
 		p.lack++
 		p.tally.one(block, -1)
+		p.local.one(block, -1)
 	}
 }

@@ -12,11 +12,12 @@ import (
 func (b *board) pick(block int, speculative, other bool, now time.Time) (best *peer, crowded bool) {
 	first := b.soonest()
 	soon := !speculative && !other && b.soonElsewhere(block, now)
+	home := b.zone.on() && !b.crosses(block, speculative, now)
 	for _, p := range b.peers {
 		if !p.holds(block, speculative) || !p.st.usable(now) || other && b.asked(p, block) {
 			continue
 		}
-		if !p.st.room(speculative) || !p.st.free(now) || b.isLater(block, p, now) || soon && !p.partial() {
+		if home && b.foreign(p.Peer) || !p.st.room(speculative) || !p.st.free(now) || b.isLater(block, p, now) || soon && !p.partial() {
 			crowded = true
 			continue
 		}
@@ -66,12 +67,18 @@ func (b *board) soonElsewhere(block int, now time.Time) bool {
 	if !b.crowded {
 		return false
 	}
+	since := b.wanted(block, now)
+	patience := min(max(4*b.took.median(), leastPatience), mostPatience)
+	return b.tally.sent[block] > 0 && now.Sub(since) < patience
+}
+
+// wanted returns since when a demanded block is looked for.
+func (b *board) wanted(block int, now time.Time) time.Time {
 	since, ok := b.since[block]
 	if !ok {
 		b.since[block], since = now, now
 	}
-	patience := min(max(4*b.took.median(), leastPatience), mostPatience)
-	return b.tally.sent[block] > 0 && now.Sub(since) < patience
+	return since
 }
 
 // freest returns the peer to ask for one more unasked block: of those that may
@@ -86,7 +93,7 @@ func (b *board) freest() *peer {
 			continue
 		}
 		first.offer(p)
-		if p.news && p.lack == 0 && b.tally.unsent > 0 {
+		if p.first(b) {
 			source.offer(p)
 		}
 	}
@@ -94,6 +101,12 @@ func (b *board) freest() *peer {
 		return source.peer
 	}
 	return first.peer
+}
+
+// first reports whether a peer goes before all others: it has blocks that nobody
+// was sent.
+func (p *peer) first(b *board) bool {
+	return p.news && p.lack == 0 && b.tally.unsent > 0 && p.drained != b.epoch
 }
 
 // cost estimates when one more block from the peer would be here. A peer
@@ -140,6 +153,9 @@ func (b *board) wakeAt(now time.Time) (at time.Time) {
 	for _, block := range b.queue {
 		if l, ok := b.later[block]; ok && l.until.After(now) && (at.IsZero() || l.until.Before(at)) {
 			at = l.until
+		}
+		if t := b.crossesAt(block); t.After(now) && (at.IsZero() || t.Before(at)) {
+			at = t
 		}
 	}
 	return at

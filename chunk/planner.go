@@ -43,7 +43,7 @@ func NewPlanner(self Peer, o Object, have Bitmap, l Limits, seed uint64) *Planne
 	p := &Planner{g: newGate(l), l: l}
 	p.seat.wake = func() {}
 	p.b = newBoard(o, have, l, rand.New(rand.NewPCG(seed, 0)))
-	p.b.self, p.b.zone = self.Node, self.Zone
+	p.b.inZone(self.Node, self.Zone)
 	return p
 }
 
@@ -118,6 +118,7 @@ func (p *Planner) Heard(from Following, a Availability, now time.Time) bool {
 	if q.parted || !q.heard(a, p.b.o.Blocks()) {
 		return false
 	}
+	q.gains(a, now)
 	q.st.answer(now)
 	return p.Starved() && p.b.matters(q, a, now)
 }

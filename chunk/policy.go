@@ -27,6 +27,10 @@ const maxScan = 256
 func (b *board) plan(now time.Time, in intake) []*flight {
 	b.starved = false
 	b.look(now)
+	if b.zone.on() {
+		b.survey(now)
+		defer b.settle(now)
+	}
 	out := b.planLate(now, in, nil)
 	out = b.planDemand(now, in, out)
 	if b.held || b.left == 0 || !b.hungry() || b.sated() {
@@ -209,6 +213,10 @@ func (b *board) planSpread(now time.Time, in intake, out []*flight) []*flight {
 			p.dry = b.epoch
 			continue
 		}
+		if b.zone.on() && b.tally.sent[block] > 0 && p.first(b) { // not for want of better
+			p.drained = b.epoch
+			continue
+		}
 		n := b.o.Block(block).Len
 		if !b.whole && b.spec+n > speculation(b.o, b.distinct) || !in.open(n, true) {
 			return out
@@ -282,6 +290,8 @@ func (b *board) rarest(p *peer, now time.Time) int {
 		have, whole = b.all(), true
 	}
 	words := have.words()
+	foreign := b.foreign(p.Peer)
+	left := foreign && !b.alone(now) // to others of the zone
 	best, least := -1, math.MaxInt
 	dice := b.rng.Uint32()
 	turn := int(dice >> 26) // where in a word to begin
@@ -289,11 +299,14 @@ func (b *board) rarest(p *peer, now time.Time) int {
 	seen := 0
 	for range words {
 		x := have.word(at) &^ b.have.word(at) &^ b.busy.word(at)
+		if left {
+			x &= b.zone.mine.word(at)
+		}
 		x = bits.RotateLeft64(x, -turn)
 		for ; x != 0; x &= x - 1 {
 			block := 64*at + (bits.TrailingZeros64(x)+turn)&63
 			rank := b.rank(block, whole)
-			if rank >= least || len(b.damaged) > 0 && b.damaged[block] || b.isLater(block, p, now) {
+			if rank >= least || foreign && !b.crosses(block, true, now) || len(b.damaged) > 0 && b.damaged[block] || b.isLater(block, p, now) {
 				continue
 			}
 			best, least = block, rank

@@ -154,7 +154,7 @@ func (s *swarm) open() bool {
 		return false
 	}
 	s.board = newBoard(s.o, s.file.Have(), s.e.cfg.Limits, s.e.rng(s.o))
-	s.board.self, s.board.zone = s.e.cfg.Self, s.e.cfg.Zone
+	s.board.inZone(s.e.cfg.Self, s.e.cfg.Zone)
 	s.here.Store(s.board.bytes())
 	if s.file.Complete() {
 		s.complete.Store(true)

@@ -12,11 +12,6 @@ import (
 	"github.com/p2pfs/p2pfs/rdma"
 )
 
-// introductions is how many of those that follow an object are named to one
-// that begins to: at a simultaneous start they find each other so, long before
-// the store lists them.
-const introductions = 8
-
 // crowd is who follows which object here, as far as they said how to reach them.
 // The zero value knows nobody yet. Safe for concurrent use.
 type crowd struct {
@@ -25,7 +20,8 @@ type crowd struct {
 }
 
 // join adds a follower, until the returned function is called, once, and names
-// some of the others.
+// some of the others: at a simultaneous start they find each other so, long before
+// the store lists them.
 func (c *crowd) join(id chunk.ObjectID, self *nodepb.PeerInfo) (others []*nodepb.PeerInfo, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +29,8 @@ func (c *crowd) join(id chunk.ObjectID, self *nodepb.PeerInfo) (others []*nodepb
 		c.objects = map[chunk.ObjectID][]*nodepb.PeerInfo{}
 	}
 	here := c.objects[id]
-	for _, i := range rand.Perm(len(here))[:min(len(here), introductions)] {
+	near := func(i int) bool { return here[i].Zone == self.Zone }
+	for _, i := range chunk.Introductions(rand.Perm(len(here)), near) {
 		others = append(others, here[i])
 	}
 	c.objects[id] = append(here, self)

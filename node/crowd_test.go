@@ -15,8 +15,15 @@ func TestAFollowerIsNamedSomeOfTheOthers(t *testing.T) {
 	id := chunk.NewObjectID()
 	var leave []func()
 	for i := range 20 {
-		others, l := c.join(id, peerInfo(chunk.Peer{Node: chunk.NewNodeID(), Addrs: map[string]string{"tcp": "h:1"}}))
-		require.Len(t, others, min(i, introductions))
+		zone := "far"
+		if i%2 > 0 {
+			zone = "near"
+		}
+		others, l := c.join(id, peerInfo(chunk.Peer{Node: chunk.NewNodeID(), Zone: zone, Addrs: map[string]string{"tcp": "h:1"}}))
+		require.Len(t, others, min(i, 8))
+		if i == 19 {
+			require.Equal(t, 6, countZone(others, "near"), "of its own zone")
+		}
 		leave = append(leave, l)
 	}
 	require.Equal(t, 20, c.size(id))
@@ -25,6 +32,15 @@ func TestAFollowerIsNamedSomeOfTheOthers(t *testing.T) {
 	}
 	require.Zero(t, c.size(id))
 	require.Empty(t, c.objects)
+}
+
+func countZone(ps []*nodepb.PeerInfo, zone string) (n int) {
+	for _, p := range ps {
+		if p.Zone == zone {
+			n++
+		}
+	}
+	return n
 }
 
 func TestAPeerIsWhatItSaysOnlyIfThatMakesSense(t *testing.T) {

@@ -32,6 +32,8 @@ const (
 	helloTimeout = 2 * time.Second
 	// bindTimeout bounds the reading of bindBytes by another node.
 	bindTimeout = 30 * time.Second
+	// mostNamed bounds how many others of an object are taken note of at a time.
+	mostNamed = 32
 	// keepTimeout bounds one change of who keeps an object: a sync of its
 	// files and a change of the store.
 	keepTimeout = 15 * time.Second
@@ -217,7 +219,7 @@ func availability(o chunk.Object, m *nodepb.Availability, first bool) (chunk.Ava
 		return news, err
 	}
 	news.Sent = sent
-	for _, p := range m.Peers[:min(len(m.Peers), 4*introductions)] {
+	for _, p := range m.Peers[:min(len(m.Peers), mostNamed)] {
 		if peer, ok := peerFrom(p); ok {
 			news.Peers = append(news.Peers, peer)
 		}

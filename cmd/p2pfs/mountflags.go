@@ -72,7 +72,7 @@ func (s *mountSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Advertise, "advertise", "", "`HOST:PORT` told to other nodes (default: the --listen address; for 0.0.0.0 or [::] an address of this machine)")
 	f.StringVar(&c.HTTP, "http", "", "`HOST:PORT` of the status page and /metrics (default none)")
 	f.StringVar(&c.Name, "name", "", "`NAME` of the node, for people (default: the host's name)")
-	f.StringVar(&c.Zone, "zone", "", "`ZONE` of the node: nodes of one zone are near each other")
+	f.StringVar(&c.Zone, "zone", "", "`ZONE` of the node: nodes of one zone are near each other, and what many of them fetch comes into it about once")
 	f.StringVar(&c.Protocol, "protocol", node.ProtocolAuto, "how blocks are moved, `MODE`: auto, by RDMA where both nodes have it, else over TCP; rdma, the same but this node must have it; tcp")
 	f.StringArrayVar(&c.RDMA.Devices, "rdma-device", nil, "use this RDMA `DEVICE` or port of one, as in mlx5_0 or mlx5_0:1; may be given several times (default: all that work)")
 	f.Var(&s.rdmaMemory, "rdma-memory", "most memory that RDMA registers, at least 64MiB (default 1GiB)")
