@@ -104,9 +104,12 @@ func (m *mind) start(b *beginning) {
 	w := m.n.w
 	m.run, m.at, m.wakeAt, m.starved, m.asked = b.run, 0, 0, false, false
 	m.planner = chunk.NewPlanner(b.self, w.object, b.have, w.cfg.Limits, b.seed)
-	if w.cfg.Cat {
+	switch {
+	case m.n.nature == glancing:
+		m.planner.Read(0, 0)
+	case w.cfg.Cat:
 		m.goOn()
-	} else {
+	default:
 		m.planner.All()
 	}
 	m.discover()

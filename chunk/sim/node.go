@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/p2pfs/p2pfs/chunk"
 )
@@ -41,6 +42,7 @@ type node struct {
 	sentOnce  []uint8
 
 	sent, received int64
+	imported       int64 // of received, from other zones
 }
 
 // request is one block asked of a node.
@@ -61,6 +63,9 @@ func newNode(w *world, i int) *node {
 	n.mind = &mind{n: n}
 	binary.LittleEndian.PutUint32(n.peer.Node[:], uint32(i+1))
 	n.peer.Incarnation = 1
+	if w.cfg.Zones > 1 {
+		n.peer.Zone = fmt.Sprint("z", i%w.cfg.Zones)
+	}
 	n.up.rate, n.down.rate = w.cfg.Rate, w.cfg.Rate
 	n.up.level, n.down.level = w.cfg.Rate, w.cfg.Rate
 	return n
@@ -84,6 +89,9 @@ func (n *node) tell(urgent bool, l letter) {
 		n.w.due = append(n.w.due, n)
 	}
 }
+
+// whole reports whether it has everything.
+func (n *node) whole() bool { return n.have.Len() > 0 && n.left == 0 }
 
 // fetches reports whether the node is at it.
 func (n *node) fetches() bool { return n.wants && n.done == 0 }
@@ -142,7 +150,7 @@ func (n *node) landed(r *request) {
 	n.left--
 	n.w.announce(n)
 	n.gained(r.ask.Block)
-	if n.left == 0 {
+	if n.left == 0 || n.nature == glancing && r.ask.Block == 0 {
 		n.done = n.w.now
 		n.w.unborn--
 	}

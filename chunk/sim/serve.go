@@ -26,7 +26,7 @@ func (n *node) asked(r *request) {
 		n.refuse(r, chunk.ErrNotHeld, 0)
 		return
 	}
-	r.upload = chunk.Upload{Object: w.object.ID, Block: r.ask.Block, From: r.by.peer.Node, Demand: r.ask.Demand, Whole: n == w.nodes[0] || n.done > 0}
+	r.upload = chunk.Upload{Object: w.object.ID, Block: r.ask.Block, From: r.by.peer.Node, Demand: r.ask.Demand, Whole: n.whole()}
 	if err := n.uploads.Ask(&r.upload, w.time()); err != nil {
 		n.refuse(r, err, 0)
 		return
@@ -72,6 +72,7 @@ func (n *node) sentAll(f *flow) {
 	n.w.net.remove(f, n.w.now)
 	r.flow = nil
 	n.sent += r.ask.Bytes
+	r.crossed(r.ask.Bytes)
 	n.serving = slices.DeleteFunc(n.serving, func(o *request) bool { return o == r })
 	n.w.later(n.w.latency()+landing, event{kind: evLanded, node: r.by, req: r})
 	n.serve(n.uploads.Done(&r.upload, n.w.time()))
@@ -83,6 +84,7 @@ func (n *node) quit(r *request) {
 		f := r.flow
 		left := f.left - f.rate*float64(n.w.now-f.at)/1e9
 		n.sent += r.ask.Bytes - int64(left)
+		r.crossed(r.ask.Bytes - int64(left))
 		r.by.received += r.ask.Bytes - int64(left)
 		n.w.net.remove(f, n.w.now)
 		r.flow = nil
@@ -92,5 +94,12 @@ func (n *node) quit(r *request) {
 		n.serving = slices.DeleteFunc(n.serving, isReq)
 		n.waiting = slices.DeleteFunc(n.waiting, isReq)
 		n.serve(n.uploads.Done(&r.upload, n.w.time()))
+	}
+}
+
+// crossed counts bytes that came from another zone.
+func (r *request) crossed(bytes int64) {
+	if r.by.peer.Zone != r.to.peer.Zone {
+		r.by.imported += bytes
 	}
 }

@@ -42,7 +42,7 @@ func TestASeedRepeatsARun(t *testing.T) {
 func TestHowManyThinkAtOnceMakesNoDifference(t *testing.T) {
 	t.Parallel()
 	cfg := few()
-	cfg.Receivers, cfg.Size, cfg.Block, cfg.Churn, cfg.Slow, cfg.Dead, cfg.Lying = 200, 64<<20, 1<<20, 0.1, 0.1, 0.05, 0.05
+	cfg.Receivers, cfg.Size, cfg.Block, cfg.Churn, cfg.Slow, cfg.Dead, cfg.Lying = 200, 32<<20, 1<<20, 0.1, 0.1, 0.05, 0.05
 	var alone string
 	for _, workers := range []int{1, 2, 5} {
 		w := newWorld(cfg)
@@ -94,6 +94,45 @@ func TestCrowdsStayNearTheFloor(t *testing.T) {
 	}
 }
 
+// TestAFileEntersAZoneOnce: what a zone lacks one of its nodes brings in, and whoever
+// waits for a block does not wait for that one.
+func TestAFileEntersAZoneOnce(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name           string
+		change         func(*Config)
+		cross, slowest float64
+	}{
+		{"two zones by warm", func(c *Config) { c.Zones = 2 }, 1.1, 1.45},
+		{"four zones by warm", func(c *Config) { c.Zones = 4 }, 1.1, 1.45},
+		{"more nodes by warm", func(c *Config) { c.Receivers, c.Zones = 31, 4 }, 1.1, 1.45},
+		{"two zones by cat", func(c *Config) { c.Zones, c.Cat = 2, true }, 1.2, 1.6},
+		{"four zones by cat", func(c *Config) { c.Zones, c.Cat = 4, true }, 1.2, 1.6},
+		{"some read a header", func(c *Config) { c.Zones, c.Glance = 2, 0.2 }, 1.2, 1.6},
+		{"some read a header, the others by cat", func(c *Config) { c.Zones, c.Glance, c.Cat = 2, 0.2, true }, 1.25, 1.6},
+		{"some come and go", func(c *Config) { c.Zones, c.Churn = 2, 0.1 }, 1.2, 1.7},
+		{"some are dead", func(c *Config) { c.Zones, c.Dead = 2, 0.1 }, 1.2, 1.7},
+		{"some lie", func(c *Config) { c.Zones, c.Lying = 2, 0.1 }, 1.3, 1.9},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(3) {
+				cfg := few()
+				cfg.Seed = 1 + seed
+				tt.change(&cfg)
+				r, err := Run(cfg)
+				require.NoError(t, err)
+				t.Logf("%+v", r)
+				require.True(t, r.Valid)
+				require.LessOrEqual(t, r.CrossZoneCopies, tt.cross, "seed %d", cfg.Seed)
+				require.Less(t, r.SlowestOverFloor, tt.slowest, "seed %d", cfg.Seed)
+				require.Less(t, r.GlanceSeconds, 2.0, "seed %d", cfg.Seed)
+			}
+		})
+	}
+}
+
 // TestLinksCarryNoMoreThanTheyCan holds what each link carried against its
 // rate: the shares of flows are worked out step by step.
 func TestLinksCarryNoMoreThanTheyCan(t *testing.T) {
@@ -114,6 +153,7 @@ func TestAWorldThatMakesNoSense(t *testing.T) {
 		"empty":        func(c *Config) { c.Size = 0 },
 		"no rate":      func(c *Config) { c.Rate = 0 },
 		"odd blocks":   func(c *Config) { c.Block = 12345 },
+		"no zones":     func(c *Config) { c.Zones = -1 },
 		"all too many": func(c *Config) { c.Dead, c.Slow = 0.6, 0.6 },
 	} {
 		cfg := few()

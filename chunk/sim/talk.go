@@ -6,10 +6,6 @@ import (
 	"github.com/p2pfs/p2pfs/chunk"
 )
 
-// introductions is how many others a node names to one that begins to follow
-// it.
-const introductions = 8
-
 // follower is a node that follows another one: what it knows that one by, and
 // which of its runs it is.
 type follower struct {
@@ -47,11 +43,7 @@ func (n *node) followed(f follower) {
 			first.a.Sent = append(first.a.Sent, b)
 		}
 	}
-	for _, i := range w.rng.Perm(len(n.followers))[:min(introductions, len(n.followers))] {
-		if o := n.followers[i].node; o != f.node {
-			first.a.Peers = append(first.a.Peers, o.peer)
-		}
-	}
+	first.a.Peers = n.named(f.node)
 	if i := slices.IndexFunc(n.followers, func(o follower) bool { return o.node == f.node }); i >= 0 {
 		n.followers[i] = f
 	} else {
@@ -62,6 +54,17 @@ func (n *node) followed(f follower) {
 		p := f.node.peer
 		n.tell(true, letter{kind: evFollow, what: &p})
 	}
+}
+
+// named returns some of those who follow.
+func (n *node) named(to *node) (out []chunk.Peer) {
+	near := func(i int) bool { return n.followers[i].node.peer.Zone == to.peer.Zone }
+	for _, i := range chunk.Introductions(n.w.rng.Perm(len(n.followers)), near) {
+		if o := n.followers[i].node; o != to {
+			out = append(out, o.peer)
+		}
+	}
+	return out
 }
 
 // heard takes in the first news of a node that is followed.
@@ -87,7 +90,7 @@ func (n *node) gained(block int) {
 // begins notes that a block is being sent, which a node that has everything
 // tells.
 func (n *node) begins(block int) {
-	if n != n.w.nodes[0] && n.done == 0 {
+	if !n.whole() {
 		return
 	}
 	if n.sentOnce == nil {

@@ -17,6 +17,7 @@ const (
 	fickle // goes and comes back
 	dead
 	lying
+	glancing // reads the first block and no more
 )
 
 const (
@@ -61,6 +62,9 @@ func newWorld(cfg Config) *world {
 	w.assign(cfg.Churn, fickle)
 	w.assign(cfg.Dead, dead)
 	w.assign(cfg.Lying, lying)
+	if cfg.Glance > 0 { // a seed means what it did before there were any
+		w.assign(cfg.Glance, glancing)
+	}
 	source := w.nodes[0]
 	source.have = chunk.NewBitmap(w.object.Blocks())
 	source.have.Fill()
@@ -194,7 +198,7 @@ func (w *world) locate() (out []chunk.Provider) {
 			continue
 		}
 		seen[n] = true
-		out = append(out, chunk.Provider{Peer: n.peer, Complete: n.done > 0})
+		out = append(out, chunk.Provider{Peer: n.peer, Complete: n.whole()})
 		if len(out) == locateMost {
 			break
 		}

@@ -29,10 +29,11 @@ func (a *app) newBenchSimCommand() *cobra.Command {
 	size, block := sizeFlag{bytes: 256 << 20, set: true}, sizeFlag{}
 	rate, by, against := rateFlag{bits: 150_000_000}, "warm", ""
 	c := &cobra.Command{
-		Use:   "sim [--receivers R] [--size S] [--rate B] [--by warm|cat] [--churn F] [--slow F] [--seed N]",
+		Use:   "sim [--receivers R] [--size S] [--rate B] [--by warm|cat] [--churn F] [--slow F] [--zones Z] [--seed N]",
 		Short: "Simulated nodes: one file to as many as you like",
 		Long:  benchSimHelp,
 		Example: `  p2pfs bench sim --receivers 1000 --size 16GB
+  p2pfs bench sim --receivers 31 --zones 4 --json
   p2pfs bench sim --receivers 15 --by cat --slow 0.1 --seed 7 --json`,
 		Args: argCount(0, 0),
 		RunE: func(*cobra.Command, []string) error {
@@ -47,7 +48,7 @@ func (a *app) newBenchSimCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return a.printSim(r)
+			return a.printSim(r, cfg.Zones)
 		},
 	}
 	f := c.Flags()
@@ -61,19 +62,24 @@ func (a *app) newBenchSimCommand() *cobra.Command {
 	f.Float64Var(&cfg.Slow, "slow", 0, "share `F` of the nodes with a tenth of the rate")
 	f.Float64Var(&cfg.Dead, "dead", 0, "share `F` of the nodes that are listed and answer nothing")
 	f.Float64Var(&cfg.Lying, "lying", 0, "share `F` of the nodes that send wrong bytes")
+	f.Float64Var(&cfg.Glance, "glance", 0, "share `F` of the nodes that read the first block and no more")
+	f.IntVar(&cfg.Zones, "zones", 0, "`Z` zones that the nodes are spread over")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "`N` that all chance follows from")
 	f.StringVar(&against, "against", "", "hold it against the real runs in `FILE`, in place of all flags but --seed")
 	f.SortFlags = false
 	return c
 }
 
-func (a *app) printSim(r node.SimResult) error {
+func (a *app) printSim(r node.SimResult, zones int) error {
 	var err error
 	if a.json {
 		err = a.printJSON(r)
 	} else {
 		err = a.printf("%6d receivers  %10s in blocks of %s  floor %8.2f s  slowest %.3f  median %.3f  source sent %.3f copies  seed %d\n",
 			r.Receivers, formatSize(r.SizeBytes), formatSize(r.BlockBytes), r.FloorSeconds, r.SlowestOverFloor, r.MedianOverFloor, r.SourceCopies, r.Seed)
+		if err == nil && zones > 1 {
+			err = a.printf("%6d zones      %.3f copies came into one from others at most\n", zones, r.CrossZoneCopies)
+		}
 	}
 	if err == nil && !r.Valid {
 		err = fmt.Errorf("invalid: not every receiver got every block")
