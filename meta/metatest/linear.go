@@ -39,9 +39,8 @@ type Fault struct {
 // NoFault is a history in which nothing befalls the store.
 var NoFault = Fault{Name: "none", Begin: func() {}, End: func() {}, Unseen: true}
 
-// LinkFaults are those of the links to a server, all at once or every second
-// one.
-func LinkFaults(links ...*Proxy) []Fault {
+// LinkFaults are those of the links of clients, all at once or every second one.
+func LinkFaults[L interface{ Set(Link) }](links ...L) []Fault {
 	set := func(l Link, some bool) func() {
 		return func() {
 			for i, p := range links {

@@ -23,8 +23,8 @@ type Outage struct {
 	Passing bool
 }
 
-// LinkOutages are those of the link to a server.
-func LinkOutages(p *Proxy) []Outage {
+// LinkOutages are those of a link, or of several.
+func LinkOutages(p interface{ Set(Link) }) []Outage {
 	of := func(name string, l Link) Outage {
 		return Outage{Name: name, Begin: func() { p.Set(l) }, End: func() { p.Set(LinkOpen) }, Passing: l == LinkHalfOpen}
 	}

@@ -81,6 +81,11 @@ func (c *RedisCluster) replicas() []*Redis {
 	return out
 }
 
+// All returns all servers.
+func (s *RedisSentinel) All() []*Redis {
+	return append([]*Redis{s.Master, s.Replica}, s.Sentinels...)
+}
+
 // URL returns the store's URL with a prefix.
 func (c *RedisCluster) URL(prefix string) string {
 	return fmt.Sprintf("redis+cluster://%s,%s/%s", c.Servers[0].addr, c.Servers[1].addr, prefix)

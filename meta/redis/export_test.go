@@ -2,12 +2,19 @@ package redis
 
 import (
 	"context"
+	"net"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/p2pfs/p2pfs/meta"
 )
+
+// WithDial returns options of a store that connects by dial.
+func (o Options) WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Options {
+	o.dial = dial
+	return o
+}
 
 // each calls fn with a client of every master.
 func (s *Store) each(ctx context.Context, fn func(context.Context, *redis.Client) error) error {

@@ -31,25 +31,29 @@ func TestOutages(t *testing.T) {
 		)...)
 }
 
-// TestOutagesSentinel: a fail-over. O1, O2, O4
+// TestOutagesSentinel: all links, and a fail-over. O1, O2, O4
 func TestOutagesSentinel(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartSentinel(t)
-	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), redis.Options{}) },
-		metatest.Outage{
+	links := metatest.NewNetwork(t, srv.All()...)
+	opts := redis.Options{}.WithDial(links.Dial)
+	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), opts) },
+		append(metatest.LinkOutages(links), metatest.Outage{
 			Name: "fail-over", Passing: true,
 			Begin: func() { srv.CaughtUp(t); srv.Now(t).Kill() },
 			End:   func() { srv.FailedOver(t) },
-		},
-	)
+		})...)
 }
 
-// TestOutagesCluster: no server answers, and one master fails over. O1, O2, O4
+// TestOutagesCluster: all links, no server answers, and one master fails over.
+// O1, O2, O4
 func TestOutagesCluster(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
+	links := metatest.NewNetwork(t, srv.Servers...)
+	opts := redis.Options{}.WithDial(links.Dial)
 	var down []*metatest.Redis
-	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), redis.Options{}) },
+	metatest.RunOutages(t, func(t *testing.T) meta.Slots { return open(t, srv.URL("x"), opts) }, append(metatest.LinkOutages(links),
 		metatest.Outage{
 			Name:  "stopped",
 			Begin: func() { down = srv.Servers; each(down, func(r *metatest.Redis) { r.Pause() }) },
@@ -60,7 +64,7 @@ func TestOutagesCluster(t *testing.T) {
 			Begin: func() { srv.CaughtUp(t); down = srv.Masters()[:1]; down[0].Kill() },
 			End:   func() { srv.Promote(t, down[0]); srv.FailedOver(t); down[0].Restart(); srv.CaughtUp(t) },
 		},
-	)
+	)...)
 }
 
 func each(servers []*metatest.Redis, do func(*metatest.Redis)) {

@@ -32,6 +32,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -60,6 +61,10 @@ type Options struct {
 	// Stream says where changes are kept for those who ask later what
 	// happened. Zero: nowhere.
 	Stream meta.StreamOptions
+
+	// dial connects to a server's address; nil: the client does it. Tests put
+	// faults between.
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 func (o Options) withDefaults() Options {

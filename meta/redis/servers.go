@@ -39,7 +39,7 @@ func connect(t target, o Options) servers {
 	switch t.form {
 	case cluster:
 		return &many{redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: t.endpoints, Username: t.user, Password: t.password, TLSConfig: t.tls, Protocol: 2,
+			Addrs: t.endpoints, Username: t.user, Password: t.password, TLSConfig: t.tls, Dialer: o.dial, Protocol: 2,
 			MaxRedirects: -1, MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
 			ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
 			DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -47,13 +47,13 @@ func connect(t target, o Options) servers {
 	case sentinel:
 		return one{watched: true, client: redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: t.service, SentinelAddrs: t.endpoints, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
-			Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Protocol: 2,
+			Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Dialer: o.dial, Protocol: 2,
 			MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
 			ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DisableIdentity: true,
 		})}
 	}
 	return one{client: redis.NewClient(&redis.Options{
-		Addr: t.endpoints[0], Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Protocol: 2,
+		Addr: t.endpoints[0], Username: t.user, Password: t.password, DB: t.db, TLSConfig: t.tls, Dialer: o.dial, Protocol: 2,
 		MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, PoolSize: poolSize, PipelinePoolSize: -1,
 		ReadTimeout: o.WriteTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
 		DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
