@@ -54,3 +54,18 @@ func TestProcess(t *testing.T) {
 	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
 	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
 }
+
+// TestJoins: keys and values that the server has written.
+func TestJoins(t *testing.T) {
+	t.Parallel()
+	s := open(t, metatest.StartEtcd(t).URL("x"), patient)
+	n, at := 0, int64(0)
+	metatest.RunJoins(t, s, func() int {
+		var err error
+		var more int
+		more, at, err = s.Written(t.Context(), at)
+		require.NoError(t, err)
+		n += more
+		return n
+	})
+}

@@ -34,6 +34,9 @@ type server struct {
 // Addr returns the server's host:port.
 func (s *server) Addr() string { return s.addr }
 
+// PID returns the id of its process.
+func (s *server) PID() int { return s.cmd.Process.Pid }
+
 // newServer returns a server that is not started, and logs into dir.
 func newServer(t testing.TB, name, pkg, dir string) *server {
 	return &server{t: t, name: name, pkg: pkg, log: filepath.Join(dir, "log")}

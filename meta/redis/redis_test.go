@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -56,4 +58,18 @@ func TestSentinel(t *testing.T) {
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	metatest.RunOffer(t, opener(metatest.StartRedis(t).URL))
+}
+
+// TestJoins: what the server appends to its file.
+func TestJoins(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartRedis(t, "--auto-aof-rewrite-percentage", "0")
+	metatest.RunJoins(t, open(t, srv.URL("x"), patient), func() int {
+		_, v, ok := strings.Cut(srv.Run("info", "persistence"), "aof_current_size:")
+		require.True(t, ok)
+		v, _, _ = strings.Cut(v, "\r")
+		n, err := strconv.Atoi(v)
+		require.NoError(t, err)
+		return n
+	})
 }
