@@ -92,8 +92,11 @@ func (c *Catalog) entry(r Record) (Entry, error) {
 
 // moving reads a record as an entry, and where it is being moved to; nil if it
 // is not.
-func (c *Catalog) moving(r Record) (Entry, *move, error) {
-	e, mv, err := unmarshalMoving(r.Field, r.Value, r.Version, c.chunkSize.Load())
+func (c *Catalog) moving(r Record) (Entry, *move, error) { return c.movingBy(new(entryReader), r) }
+
+// movingBy is moving for who reads many.
+func (c *Catalog) movingBy(by *entryReader, r Record) (Entry, *move, error) {
+	e, mv, err := by.moving(r.Field, r.Value, r.Version, c.chunkSize.Load())
 	if c.readOnly() {
 		mv = nil // it is for others to finish
 	}
@@ -238,12 +241,13 @@ func nextLimit(limit int, recs []Record) int {
 func (c *Catalog) entries(ctx context.Context, dir InodeID, recs []Record) ([]Entry, error) {
 	out := make([]Entry, 0, len(recs))
 	now, ended := time.Now(), false
+	var by entryReader
 	for _, r := range recs {
 		if !isName(r.Field) {
 			c.leftover(ctx, dir, r)
 			continue
 		}
-		e, mv, err := c.moving(r)
+		e, mv, err := c.movingBy(&by, r)
 		if err != nil {
 			c.log.Warn("entry passed over", "dir", fmt.Sprintf("%016x", uint64(dir)), "err", err)
 			continue

@@ -87,7 +87,7 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: %q", ErrName, name)
 	case len(name) > NameMax:
 		return fmt.Errorf("%w: %q is %d bytes long, the most is %d", ErrName, name[:16]+"...", len(name), NameMax)
-	case strings.ContainsAny(name, "/\x00"):
+	case strings.IndexByte(name, '/') >= 0 || strings.IndexByte(name, 0) >= 0:
 		return fmt.Errorf("%w: %q holds a slash or a NUL", ErrName, name)
 	}
 	return nil

@@ -75,11 +75,20 @@ func UnmarshalEntry(name string, b []byte, version uint64, chunkSize int64) (Ent
 // unmarshalMoving is UnmarshalEntry that also returns where the entry is being
 // moved to; nil if it is not.
 func unmarshalMoving(name string, b []byte, version uint64, chunkSize int64) (Entry, *move, error) {
-	var m metapb.Entry
-	err := proto.Unmarshal(b, &m)
+	return new(entryReader).moving(name, b, version, chunkSize)
+}
+
+// entryReader reads records of entries, one after the other: a listing of many
+// makes no message for each. What it returns does not refer to it.
+type entryReader struct{ m metapb.Entry }
+
+// moving is unmarshalMoving.
+func (r *entryReader) moving(name string, b []byte, version uint64, chunkSize int64) (Entry, *move, error) {
+	m := &r.m
+	err := proto.Unmarshal(b, m)
 	var e Entry
 	if err == nil {
-		e, err = decodeEntry(name, &m, chunkSize)
+		e, err = decodeEntry(name, m, chunkSize)
 	}
 	var mv *move
 	if err == nil && m.Move != nil {

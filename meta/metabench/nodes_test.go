@@ -28,6 +28,9 @@ var (
 	window = flag.Duration("window", 20*time.Second, "how long they are looked at")
 )
 
+// patience is how long the store may take while nodes join.
+const patience = time.Minute
+
 // process is a server of a store.
 type process interface{ PID() int }
 
@@ -39,7 +42,9 @@ func TestMetaNodes(t *testing.T) {
 		open    func() (meta.Slots, error)
 	}
 	over := func(url string, servers ...process) store {
-		return store{servers, func() (meta.Slots, error) { return redis.Open(t.Context(), url, redis.Options{}) }}
+		return store{servers, func() (meta.Slots, error) {
+			return redis.Open(t.Context(), url, redis.Options{ReadTimeout: patience, WriteTimeout: patience})
+		}}
 	}
 	for _, s := range []struct {
 		name  string
@@ -47,7 +52,9 @@ func TestMetaNodes(t *testing.T) {
 	}{
 		{"etcd", func() store {
 			srv := metatest.StartEtcd(t)
-			return store{[]process{srv}, func() (meta.Slots, error) { return etcd.Open(t.Context(), srv.URL("x"), etcd.Options{}) }}
+			return store{[]process{srv}, func() (meta.Slots, error) {
+				return etcd.Open(t.Context(), srv.URL("x"), etcd.Options{ReadTimeout: patience, WriteTimeout: patience})
+			}}
 		}},
 		{"redis", func() store { srv := metatest.StartRedis(t); return over(srv.URL("x"), srv) }},
 		{"redis sentinel", func() store {
@@ -148,7 +155,7 @@ func (f *fleet) grow(n int) {
 				return err
 			}
 			cat := meta.NewCatalog(s, meta.Options{})
-			ctx, cancel := context.WithTimeout(f.ctx, time.Minute)
+			ctx, cancel := context.WithTimeout(f.ctx, patience)
 			defer cancel()
 			if _, err := cat.Join(ctx, meta.JoinOptions{}); err != nil {
 				return err
@@ -157,7 +164,7 @@ func (f *fleet) grow(n int) {
 			if err != nil {
 				return err
 			}
-			v, err := meta.NewView(meta.ViewConfig{Catalog: cat, OnChange: func(c meta.Change) { f.told <- c.Name }})
+			v, err := meta.NewView(meta.ViewConfig{Catalog: cat, Timeout: patience, OnChange: func(c meta.Change) { f.told <- c.Name }})
 			if err != nil {
 				return err
 			}
@@ -188,7 +195,7 @@ func (f *fleet) seen() time.Duration {
 			if got == name || got == "" { // or all of it is void
 				n++
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			f.t.Fatalf("%d of %d nodes have not seen %s", f.n-n, f.n, name)
 		}
 	}

@@ -168,13 +168,20 @@ func (c *call) records(slot meta.Slot, fields []string, count, after *call) (p m
 	if p.Version, err = parseDigits(raw[0]); err != nil {
 		return meta.Page{}, err
 	}
+	size := 0
+	for _, v := range raw {
+		size += len(v)
+	}
+	room := make([]byte, size)
 	p.Records = make([]meta.Record, 0, len(fields))
 	for i, f := range fields {
 		if raw[1+i] == "" { // gone meanwhile
 			continue
 		}
 		r := meta.Record{Slot: slot, Field: f}
-		leased, err := parseRecord(&r, raw[1+i], 0)
+		n := len(raw[1+i])
+		leased, err := parseRecordInto(&r, raw[1+i], 0, room[:0:n])
+		room = room[n:]
 		if err != nil {
 			return meta.Page{}, err
 		}

@@ -40,6 +40,12 @@ func parseDigits(s string) (uint64, error) {
 // with an end, which is over at ms, the server's clock in milliseconds: then the
 // record stays empty.
 func parseRecord(r *meta.Record, raw string, ms uint64) (leased bool, err error) {
+	return parseRecordInto(r, raw, ms, make([]byte, 0, len(raw)))
+}
+
+// parseRecordInto is parseRecord, with the value in room, which is as long as raw
+// at least: records of a page share theirs.
+func parseRecordInto(r *meta.Record, raw string, ms uint64, room []byte) (leased bool, err error) {
 	v, err := parseDigits(raw)
 	if err != nil || len(raw) == versionLen {
 		return false, fmt.Errorf("read %s/%q: %w: cut short", r.Slot, r.Field, meta.ErrFormat)
@@ -62,7 +68,7 @@ func parseRecord(r *meta.Record, raw string, ms uint64) (leased bool, err error)
 	default:
 		return false, fmt.Errorf("read %s/%q: %w: it is of kind %q", r.Slot, r.Field, meta.ErrFormat, raw[versionLen])
 	}
-	r.Version, r.Value = v, []byte(rest)
+	r.Version, r.Value = v, append(room, rest...)
 	return leased, nil
 }
 
