@@ -23,26 +23,11 @@ const (
 // there takes.
 var patient = etcd.Options{ReadTimeout: time.Minute, WriteTimeout: time.Minute, Patience: time.Minute}
 
-var (
-	slot = meta.Slot("d/1")
-	key  = meta.Key{Slot: slot, Field: "a"}
-)
+const slot = metatest.Slot
 
-func set(value string) []meta.Set { return []meta.Set{{Field: "a", Value: []byte(value)}} }
+var key = metatest.Key()
 
-// writable waits until key can be written.
-func writable(t *testing.T, s *etcd.Store, value string) (at uint64) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var err error
-		at, err = s.Apply(t.Context(), slot, nil, set(value))
-		if err != nil {
-			require.ErrorIs(t, err, meta.ErrUnavailable)
-		}
-		return err == nil
-	}, soon, tick)
-	return at
-}
+func set(value string) []meta.Set { return metatest.SetTo(value) }
 
 // TestOpenWithoutStore: a mount starts while the store is down, with and
 // without a password in the URL, and needs no new start when it comes up.
@@ -65,73 +50,16 @@ func TestOpenWithoutStore(t *testing.T) {
 	}
 }
 
-// TestKilled: a killed server is told from an absent record at once, and when
-// it is back all goes on, watches with it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartEtcd(t)
-	s := open(t, srv.URL("x"), etcd.Options{})
-	v := writable(t, s, "1")
-	told := make(chan meta.Event, 10)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- s.Watch(ctx, slot, v, func(evs []meta.Event) {
-			for _, ev := range evs {
-				told <- ev
-			}
-		})
-	}()
-	writable(t, s, "2")
-	require.Equal(t, "2", string((<-told).Value))
-
-	srv.Kill()
-	start := time.Now()
-	_, err := s.Get(t.Context(), key)
-	require.ErrorIs(t, err, meta.ErrUnavailable)
-	require.Less(t, time.Since(start), busy)
-
-	srv.Restart()
-	start = time.Now()
-	require.Eventually(t, func() bool {
-		recs, err := s.Get(t.Context(), key)
-		return err == nil && string(recs[0].Value) == "2"
-	}, soon, tick)
-	t.Logf("reads again after %v", time.Since(start))
-	writable(t, s, "3")
-	for value, late := "2", time.After(soon); value != "3"; {
-		require.Equal(t, "2", value, "again, by who got no answer")
-		select {
-		case ev := <-told:
-			value = string(ev.Value)
-		case <-late:
-			t.Fatal("the watch did not come back")
-		}
-	}
-	t.Logf("watch again after %v", time.Since(start))
-	cancel()
-	require.NoError(t, <-ended)
+	metatest.RunKilled(t, srv, open(t, srv.URL("x"), etcd.Options{}), etcd.DefaultPatience)
 }
 
-// TestStopped: a server that is stopped keeps its connections and says
-// nothing; that is found out within the read timeout.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartEtcd(t)
-	s := open(t, srv.URL("x"), etcd.Options{})
-	writable(t, s, "1")
-	srv.Pause()
-	start := time.Now()
-	_, err := s.Get(t.Context(), key)
-	require.ErrorIs(t, err, meta.ErrUnavailable)
-	require.Less(t, time.Since(start), etcd.DefaultReadTimeout+busy)
-	srv.Resume()
-	start = time.Now()
-	require.Eventually(t, func() bool {
-		_, err := s.Get(t.Context(), key)
-		return err == nil
-	}, soon, tick)
-	t.Logf("reads again after %v", time.Since(start))
+	metatest.RunStopped(t, srv.Pause, srv.Resume, open(t, srv.URL("x"), etcd.Options{}), etcd.DefaultReadTimeout)
 }
 
 // TestPrefix: the prefix is a prefix of every key, and nothing else is

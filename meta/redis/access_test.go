@@ -58,11 +58,11 @@ func TestTLS(t *testing.T) {
 		s := open(t, good+"ca="+cert+"&cert="+cert+"&key="+key, patient)
 		v, err := s.Apply(t.Context(), slot, nil, set("1"))
 		require.NoError(t, err)
-		w := watch(t, s, v)
+		w := metatest.Watch(t, s, v)
 		_, err = s.Apply(t.Context(), slot, nil, set("2"))
 		require.NoError(t, err)
-		w.next("2")
-		w.end(nil)
+		w.Next("2")
+		w.End(nil)
 	}
 	for _, bad := range []string{
 		url + "ca=" + other + "&cert=" + cert + "&key=" + key, url + "ca=" + cert, url + "ca=" + cert + "&cert=" + other + "&key=" + otherKey,
@@ -80,14 +80,14 @@ func TestLeastRights(t *testing.T) {
 	rights := strings.Fields("on >pw ~p2p:* &p2p:* +@read +@write +@scripting +@pubsub +@connection +time")
 	srv := metatest.StartRedis(t, append([]string{"--user", "p2pfs"}, rights...)...)
 	s := open(t, strings.Replace(srv.URL("p2p"), "redis://", "redis://p2pfs:pw@", 1), patient)
-	w := watch(t, s, 0)
+	w := metatest.Watch(t, s, 0)
 	_, err := s.Apply(t.Context(), slot, nil, set("1"))
 	require.NoError(t, err)
-	w.next("1")
+	w.Next("1")
 	recs, err := s.Get(t.Context(), meta.Key{Slot: slot, Field: "a"})
 	require.NoError(t, err)
 	require.Equal(t, "1", string(recs[0].Value))
 	_, err = s.List(t.Context(), slot, "", 10)
 	require.NoError(t, err)
-	w.end(nil)
+	w.End(nil)
 }

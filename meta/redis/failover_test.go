@@ -20,32 +20,32 @@ func TestSentinelFailOver(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartSentinel(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	w := watch(t, s, writable(t, s, "1"))
-	v := writable(t, s, "2")
-	w.next("2")
+	w := metatest.Watch(t, s, metatest.Writable(t, s, "1"))
+	v := metatest.Writable(t, s, "2")
+	w.Next("2")
 	srv.CaughtUp(t)
 
 	srv.Master.Kill()
 	srv.Promote(t, srv.Replica)
-	at := writable(t, s, "3")
+	at := metatest.Writable(t, s, "3")
 	require.Greater(t, at, v)
-	w.next("3")
-	readable(t, s, "3")
+	w.Next("3")
+	metatest.Readable(t, s, "3")
 
 	srv.Master.Restart() // the Sentinels make it a replica
 	require.Eventually(t, srv.Master.Follows, soon, 10*tick)
-	readable(t, s, "3")
+	metatest.Readable(t, s, "3")
 	srv.CaughtUp(t)
 	srv.Replica.Pause()
 	srv.Promote(t, srv.Master)
-	writable(t, s, "4")
-	w.next("4")
+	metatest.Writable(t, s, "4")
+	w.Next("4")
 	srv.Replica.Resume()
 	require.Eventually(t, func() bool { return strings.HasPrefix(srv.Replica.Run("role"), "slave") }, soon, 10*tick)
-	readable(t, s, "4")
-	writable(t, s, "5")
-	w.next("5")
-	w.end(nil)
+	metatest.Readable(t, s, "4")
+	metatest.Writable(t, s, "5")
+	w.Next("5")
+	w.End(nil)
 }
 
 // TestSentinelLosesChanges: what a replica had not got is gone when it takes
@@ -55,17 +55,17 @@ func TestSentinelLosesChanges(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartSentinel(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	v1 := writable(t, s, "1")
+	v1 := metatest.Writable(t, s, "1")
 	srv.CaughtUp(t)
-	w := watch(t, s, v1)
+	w := metatest.Watch(t, s, v1)
 	srv.Replica.Kill()
-	lost := writable(t, s, "lost")
-	w.next("lost")
+	lost := metatest.Writable(t, s, "lost")
+	w.Next("lost")
 	srv.Master.Kill()
 	srv.Replica.Restart()
 	srv.Promote(t, srv.Replica)
-	readable(t, s, "1")
-	w.end(meta.ErrGap)
+	metatest.Readable(t, s, "1")
+	w.End(meta.ErrGap)
 	var at uint64
 	require.Eventually(t, func() bool {
 		var err error
@@ -73,8 +73,8 @@ func TestSentinelLosesChanges(t *testing.T) {
 		return err == nil
 	}, soon, tick)
 	require.Equal(t, v1, at)
-	require.Greater(t, writable(t, s, "2"), lost)
-	watch(t, s, lost).end(meta.ErrGap)
+	require.Greater(t, metatest.Writable(t, s, "2"), lost)
+	metatest.Watch(t, s, lost).End(meta.ErrGap)
 }
 
 // TestClusterFailOver: a killed master's slots go to its replica, and watches
@@ -83,9 +83,9 @@ func TestClusterFailOver(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	w := watch(t, s, writable(t, s, "1"))
-	writable(t, s, "2")
-	w.next("2")
+	w := metatest.Watch(t, s, metatest.Writable(t, s, "1"))
+	metatest.Writable(t, s, "2")
+	w.Next("2")
 	srv.CaughtUp(t)
 
 	master := srv.Master(t, "x:{d/1}")
@@ -93,13 +93,13 @@ func TestClusterFailOver(t *testing.T) {
 	_, err := s.Get(t.Context(), key)
 	require.ErrorIs(t, err, meta.ErrUnavailable)
 	srv.Promote(t, master)
-	writable(t, s, "3")
-	w.next("3")
-	readable(t, s, "3")
+	metatest.Writable(t, s, "3")
+	w.Next("3")
+	metatest.Readable(t, s, "3")
 	master.Restart()
-	writable(t, s, "4")
-	w.next("4")
-	w.end(nil)
+	metatest.Writable(t, s, "4")
+	w.Next("4")
+	w.End(nil)
 }
 
 // TestClusterHandOver: a replica that takes over while its master lives takes
@@ -108,7 +108,7 @@ func TestClusterHandOver(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	w := watch(t, s, writable(t, s, "1"))
+	w := metatest.Watch(t, s, metatest.Writable(t, s, "1"))
 	master := srv.Master(t, "x:{d/1}")
 	i := -1
 	require.Eventually(t, func() bool {
@@ -131,8 +131,8 @@ func TestClusterHandOver(t *testing.T) {
 		}
 		return false
 	}, soon, tick)
-	writable(t, s, "2")
-	w.next("2")
-	readable(t, s, "2")
-	w.end(nil)
+	metatest.Writable(t, s, "2")
+	w.Next("2")
+	metatest.Readable(t, s, "2")
+	w.End(nil)
 }

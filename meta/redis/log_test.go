@@ -18,7 +18,7 @@ func TestSubscriptionLost(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedis(t)
 	s, other := open(t, srv.URL("x"), patient), open(t, srv.URL("x"), patient)
-	w := watch(t, s, 0)
+	w := metatest.Watch(t, s, 0)
 	for i := range 5 {
 		if i > 0 {
 			require.NoError(t, other.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub"))
@@ -28,10 +28,10 @@ func TestSubscriptionLost(t *testing.T) {
 			require.NoError(t, err)
 		}
 		for j := range 3 {
-			w.next(fmt.Sprint(i, j))
+			w.Next(fmt.Sprint(i, j))
 		}
 	}
-	w.end(nil)
+	w.End(nil)
 }
 
 // TestLargeChanges: those too large to be published are read from the log, and
@@ -39,23 +39,23 @@ func TestSubscriptionLost(t *testing.T) {
 func TestLargeChanges(t *testing.T) {
 	t.Parallel()
 	s := open(t, metatest.StartRedis(t).URL("x"), patient)
-	w := watch(t, s, 0)
+	w := metatest.Watch(t, s, 0)
 	_, err := s.Apply(t.Context(), slot, nil, set("1"))
 	require.NoError(t, err)
-	w.next("1")
+	w.Next("1")
 	large := strings.Repeat("x", 100_000)
 	for range 20 { // more than the log keeps
 		_, err = s.Apply(t.Context(), slot, nil, set(large))
 		require.NoError(t, err)
-		w.next(large)
+		w.Next(large)
 	}
 	_, err = s.Apply(t.Context(), slot, nil, set("2"))
 	require.NoError(t, err)
-	w.next("2")
+	w.Next("2")
 	_, err = s.Apply(t.Context(), slot, nil, set(large+large+large))
 	require.NoError(t, err)
-	w.end(meta.ErrGap)
-	watch(t, s, 0).end(meta.ErrGap)
+	w.End(meta.ErrGap)
+	metatest.Watch(t, s, 0).End(meta.ErrGap)
 }
 
 // TestSlowWatch: a watch that takes its time misses nothing, as far as the log
@@ -159,12 +159,12 @@ func TestLeasesEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.Records, 1)
 	require.Equal(t, "stays", string(p.Records[0].Value))
-	w := watch(t, other, p.Version)
+	w := metatest.Watch(t, other, p.Version)
 	_, err = other.Apply(t.Context(), slot, []meta.If{{Field: "a", Absent: true}, {Field: "b", Present: true}}, set("2"))
 	require.NoError(t, err)
-	w.next("")
-	w.next("2")
-	w.end(nil)
+	w.Next("")
+	w.Next("2")
+	w.End(nil)
 }
 
 // TestUnreadable: what is not ours is not taken for an empty slot.

@@ -18,9 +18,9 @@ func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedisCluster(t)
 	s := open(t, srv.URL("x"), redis.Options{})
-	w := watch(t, s, writable(t, s, "1"))
-	writable(t, s, "2")
-	w.next("2")
+	w := metatest.Watch(t, s, metatest.Writable(t, s, "1"))
+	metatest.Writable(t, s, "2")
+	w.Next("2")
 
 	from := srv.Master(t, "x:{d/1}")
 	var to *metatest.Redis
@@ -44,22 +44,22 @@ func TestClusterMoves(t *testing.T) {
 	}
 	run(to, "cluster", "setslot", n, "importing", id(from))
 	run(from, "cluster", "setslot", n, "migrating", id(to))
-	readable(t, s, "2")
+	metatest.Readable(t, s, "2")
 	move("x:{d/1}") // its log is still there
-	readable(t, s, "2")
+	metatest.Readable(t, s, "2")
 	if _, err = s.Apply(t.Context(), slot, nil, set("3")); err != nil {
 		require.ErrorIs(t, err, meta.ErrUnavailable)
 	}
 	move("x:{d/1}log")
-	readable(t, s, "2")
+	metatest.Readable(t, s, "2")
 	for _, r := range srv.Servers {
 		if strings.HasPrefix(r.Run("role"), "master") {
 			run(r, "cluster", "setslot", n, "node", id(to))
 		}
 	}
-	readable(t, s, "2")
-	writable(t, s, "4")
-	w.next("4")
+	metatest.Readable(t, s, "2")
+	metatest.Writable(t, s, "4")
+	w.Next("4")
 	require.Equal(t, "1", run(to, "exists", "x:{d/1}"))
-	w.end(nil)
+	w.End(nil)
 }
