@@ -53,7 +53,7 @@ func TestOpenWithoutStore(t *testing.T) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartEtcd(t)
-	metatest.RunKilled(t, srv, open(t, srv.URL("x"), etcd.Options{}), etcd.DefaultPatience)
+	metatest.RunKilled(t, srv, open(t, srv.URL("x"), etcd.Options{WriteTimeout: 2 * time.Second}), etcd.DefaultPatience, 2*time.Second)
 }
 
 func TestStopped(t *testing.T) {

@@ -123,23 +123,28 @@ func (w *Watched) End(want error) {
 	}
 }
 
-// RunKilled checks that a killed server is told from an absent record, within
-// bound for each call, and that when it is back all goes on, watches with it.
-func RunKilled(t *testing.T, srv Server, s meta.Slots, bound time.Duration) {
+// RunKilled checks that a killed server is told from an absent record, within the
+// bounds of reads and of changes, and that when it is back all goes on, watches
+// with it.
+func RunKilled(t *testing.T, srv Server, s meta.Slots, read, change time.Duration) {
 	w := Watch(t, s, Writable(t, s, "1"))
 	Writable(t, s, "2")
 	w.Next("2")
 
 	srv.Kill()
-	for name, ask := range map[string]func() error{
-		"get":   func() error { _, err := s.Get(t.Context(), Key()); return err },
-		"list":  func() error { _, err := s.List(t.Context(), Slot, "", 10); return err },
-		"apply": func() error { _, err := s.Apply(t.Context(), Slot, nil, SetTo("never")); return err },
-		"lease": func() error { _, err := s.Lease(t.Context(), Key(), nil, time.Minute, nil); return err },
+	for _, c := range []struct {
+		name  string
+		bound time.Duration
+		ask   func() error
+	}{
+		{"get", read, func() error { _, err := s.Get(t.Context(), Key()); return err }},
+		{"list", read, func() error { _, err := s.List(t.Context(), Slot, "", 10); return err }},
+		{"apply", change, func() error { _, err := s.Apply(t.Context(), Slot, nil, SetTo("never")); return err }},
+		{"lease", change, func() error { _, err := s.Lease(t.Context(), Key(), nil, time.Minute, nil); return err }},
 	} {
 		start := time.Now()
-		require.ErrorIs(t, ask(), meta.ErrUnavailable, name)
-		require.Less(t, time.Since(start), bound+busy, name)
+		require.ErrorIs(t, c.ask(), meta.ErrUnavailable, c.name)
+		require.Less(t, time.Since(start), c.bound+busy, c.name)
 	}
 
 	srv.Restart()

@@ -59,7 +59,7 @@ func TestOpenWithoutStore(t *testing.T) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartRedis(t)
-	metatest.RunKilled(t, srv, open(t, srv.URL("x"), redis.Options{}), redis.DefaultPatience)
+	metatest.RunKilled(t, srv, open(t, srv.URL("x"), redis.Options{}), redis.DefaultPatience, redis.DefaultPatience)
 }
 
 func TestStopped(t *testing.T) {
