@@ -55,6 +55,30 @@ func TestProcess(t *testing.T) {
 	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
 }
 
+// TestMembers: what the catalog needs of a store, of three members.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	metatest.Run(t, opener(metatest.StartEtcdCluster(t).URL))
+}
+
+// TestMemberBehind: a watch through a member that has not got the last changes yet
+// tells those that come, and does not take the store for another one.
+func TestMemberBehind(t *testing.T) {
+	t.Parallel()
+	srv := metatest.StartEtcdCluster(t)
+	var at []*etcd.Store
+	for _, m := range srv.Members {
+		at = append(at, open(t, m.URL("x"), patient))
+	}
+	for i := range 60 {
+		v := metatest.Writable(t, at[i%3], fmt.Sprint("before ", i))
+		w := metatest.Watch(t, at[(i+1)%3], v)
+		metatest.Writable(t, at[i%3], fmt.Sprint(i))
+		w.Next(fmt.Sprint(i))
+		w.End(nil)
+	}
+}
+
 // TestJoins: keys and values that the server has written.
 func TestJoins(t *testing.T) {
 	t.Parallel()

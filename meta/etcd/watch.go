@@ -85,10 +85,10 @@ func (w *watch) run(ctx context.Context) error {
 		if err := r.Err(); err != nil {
 			return err
 		}
-		// A store that has not come as far as we have seen is another one,
-		// or was rolled back.
 		if r.Created && r.Header.Revision+1 < w.from {
-			return fmt.Errorf("watch %s: the store is at %d, before %d: %w", w.slot, r.Header.Revision, w.from, meta.ErrGap)
+			if err := w.behind(ctx); err != nil {
+				return err
+			}
 		}
 		w.tell(r.Events)
 		if r.IsProgressNotify() {
@@ -96,6 +96,19 @@ func (w *watch) run(ctx context.Context) error {
 		}
 	}
 	return errors.New("watch ended")
+}
+
+// behind is asked when a member has not come as far as the watch: as one that lags
+// behind the others, which tells the rest when it gets it; nil. A store that has not
+// come so far is another one, or was rolled back.
+func (w *watch) behind(ctx context.Context) error {
+	return w.s.retry(ctx, func(ctx context.Context, cl *clientv3.Client) error {
+		r, err := cl.Get(ctx, w.s.slotKey(w.slot), clientv3.WithKeysOnly())
+		if err == nil && r.Header.Revision+1 < w.from {
+			err = fmt.Errorf("watch %s: the store is at %d, before %d: %w", w.slot, r.Header.Revision, w.from, meta.ErrGap)
+		}
+		return err
+	})
 }
 
 // outlast returns a context that ends by cancel, or a while after ctx. A watch

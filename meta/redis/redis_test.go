@@ -36,9 +36,16 @@ func open(t *testing.T, url string, opts redis.Options) *redis.Store {
 
 func TestStandalone(t *testing.T) {
 	t.Parallel()
-	open := opener(metatest.StartRedis(t).URL)
+	srv := metatest.StartRedis(t)
+	open := opener(srv.URL)
 	t.Run("Slots", func(t *testing.T) { metatest.Run(t, open) })
+	srv.Run("config", "resetstat") // the test itself looks for keys there
 	t.Run("Catalog", func(t *testing.T) { metatest.RunCatalog(t, open) })
+	used := srv.Run("info", "commandstats")
+	require.Contains(t, used, "cmdstat_evalsha:")
+	for _, command := range []string{"keys", "scan", "hscan", "sscan", "zscan", "randomkey"} {
+		require.NotContains(t, used, "cmdstat_"+command+":", "nothing looks through all keys")
+	}
 }
 
 func TestCluster(t *testing.T) {
