@@ -194,6 +194,18 @@ func (s *Store) retry(ctx context.Context, fn func(context.Context, *clientv3.Cl
 	}
 }
 
+// revision returns how far the store has come, which a member may not have yet.
+func (s *Store) revision(ctx context.Context) (now int64, err error) {
+	err = s.retry(ctx, func(ctx context.Context, cl *clientv3.Client) error {
+		r, err := cl.Get(ctx, s.slotKey(meta.StoreSlot)) // linearizable
+		if err == nil {
+			now = r.Header.Revision
+		}
+		return err
+	})
+	return now, err
+}
+
 // present keeps an empty value apart from none.
 func present(b []byte) []byte {
 	if b == nil {

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -61,8 +62,8 @@ func TestMembers(t *testing.T) {
 	metatest.Run(t, opener(metatest.StartEtcdCluster(t).URL))
 }
 
-// TestMemberBehind: a watch through a member that has not got the last changes yet
-// tells those that come, and does not take the store for another one.
+// TestMemberBehind: who watches or follows through a member that has not got the last
+// changes yet is told those that come, and does not take the store for another one.
 func TestMemberBehind(t *testing.T) {
 	t.Parallel()
 	srv := metatest.StartEtcdCluster(t)
@@ -70,9 +71,12 @@ func TestMemberBehind(t *testing.T) {
 	for _, m := range srv.Members {
 		at = append(at, open(t, m.URL("x"), patient))
 	}
+	all := open(t, srv.URL("x"), patient)
 	for i := range 60 {
 		v := metatest.Writable(t, at[i%3], fmt.Sprint("before ", i))
 		w := metatest.Watch(t, at[(i+1)%3], v)
+		past := meta.FollowOptions{From: strconv.FormatUint(v, 10), Past: true}
+		require.NoError(t, all.Follow(t.Context(), past, func(meta.SlotChange) error { return nil }))
 		metatest.Writable(t, at[i%3], fmt.Sprint(i))
 		w.Next(fmt.Sprint(i))
 		w.End(nil)

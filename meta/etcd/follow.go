@@ -68,14 +68,7 @@ type following struct {
 
 // begin finds out where to begin and to end.
 func (f *following) begin(ctx context.Context, opts meta.FollowOptions) error {
-	var now int64
-	err := f.s.retry(ctx, func(ctx context.Context, cl *clientv3.Client) error {
-		r, err := cl.Get(ctx, f.s.slotKey(meta.StoreSlot)) // linearizable
-		if err == nil {
-			now = r.Header.Revision
-		}
-		return err
-	})
+	now, err := f.s.revision(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,7 +199,7 @@ func (f *following) run(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("%w: %s: the watch ended", meta.ErrUnavailable, f.s.target.hosts)
 		}
-		if err := f.take(r); err != nil {
+		if err := f.take(ctx, r); err != nil {
 			return err
 		}
 		if f.until > 0 && f.from > f.until {
@@ -216,7 +209,7 @@ func (f *following) run(ctx context.Context) error {
 }
 
 // take tells what one answer of a watch holds.
-func (f *following) take(r clientv3.WatchResponse) error {
+func (f *following) take(ctx context.Context, r clientv3.WatchResponse) error {
 	if r.CompactRevision > 0 {
 		return f.compacted(r.CompactRevision)
 	}
@@ -224,8 +217,13 @@ func (f *following) take(r clientv3.WatchResponse) error {
 		return f.broken(err)
 	}
 	if r.Created {
-		if r.Header.Revision+1 < f.from {
-			return &meta.GapError{After: strconv.FormatInt(f.from-1, 10), Why: "the store is at an earlier revision: it lost its records, or is another one"}
+		if r.Header.Revision+1 < f.from { // as one member may be, which tells the rest when it gets it
+			switch now, err := f.s.revision(ctx); {
+			case err != nil:
+				return err
+			case now+1 < f.from:
+				return &meta.GapError{After: strconv.FormatInt(f.from-1, 10), Why: "the store is at an earlier revision: it lost its records, or is another one"}
+			}
 		}
 		if !f.ready {
 			f.ready = true

@@ -102,13 +102,11 @@ func (w *watch) run(ctx context.Context) error {
 // behind the others, which tells the rest when it gets it; nil. A store that has not
 // come so far is another one, or was rolled back.
 func (w *watch) behind(ctx context.Context) error {
-	return w.s.retry(ctx, func(ctx context.Context, cl *clientv3.Client) error {
-		r, err := cl.Get(ctx, w.s.slotKey(w.slot), clientv3.WithKeysOnly())
-		if err == nil && r.Header.Revision+1 < w.from {
-			err = fmt.Errorf("watch %s: the store is at %d, before %d: %w", w.slot, r.Header.Revision, w.from, meta.ErrGap)
-		}
-		return err
-	})
+	now, err := w.s.revision(ctx)
+	if err == nil && now+1 < w.from {
+		err = fmt.Errorf("watch %s: the store is at %d, before %d: %w", w.slot, now, w.from, meta.ErrGap)
+	}
+	return err
 }
 
 // outlast returns a context that ends by cancel, or a while after ctx. A watch
