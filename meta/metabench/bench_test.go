@@ -26,7 +26,7 @@ import (
 var (
 	names = flag.Int("names", 100_000, "files that are registered")
 	stats = flag.Int("stats", 3000, "names that are looked up")
-	out   = flag.String("json", "", "file for the figures")
+	out   = flag.String("json", "", "file for the figures; those of many nodes go into one more, -nodes.json")
 	only  = flag.String("store", "", "what the names of the stores end with")
 )
 
@@ -77,11 +77,17 @@ func TestMeta(t *testing.T) {
 	for _, f := range all {
 		fmt.Printf("%-16s %-34s %12.1f %12.1f %8.2f\n", f.Store, f.What+", "+f.Unit, f.Ours, f.Bare, f.Ratio)
 	}
-	if *out != "" {
-		b, err := json.MarshalIndent(map[string]any{"names": *names, "figures": all}, "", "  ")
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(*out, append(b, '\n'), 0o644))
+	keep(t, *out, map[string]any{"names": *names, "figures": all})
+}
+
+// keep writes figures into a file, if there is to be one.
+func keep(t *testing.T, file string, figures any) {
+	if file == "" {
+		return
 	}
+	b, err := json.MarshalIndent(figures, "", "  ")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, append(b, '\n'), 0o644))
 }
 
 func openRedis(t *testing.T, url string) (meta.Slots, bare) {

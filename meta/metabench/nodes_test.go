@@ -46,6 +46,7 @@ func TestMetaNodes(t *testing.T) {
 			return redis.Open(t.Context(), url, redis.Options{ReadTimeout: patience, WriteTimeout: patience})
 		}}
 	}
+	var all []nodesFigure
 	for _, s := range []struct {
 		name  string
 		start func() store
@@ -91,11 +92,24 @@ func TestMetaNodes(t *testing.T) {
 				took := time.Since(start).Seconds() * float64(n)
 				perServer := ((cpuOf(t, st.servers) - server).Seconds() - idle*time.Since(start).Seconds()) / took * 1e6
 				perClient := (cpuTime() - client) / took * 1e6
-				fmt.Printf("%-16s %8d %26.0f %26.0f %20.0f\n", "", n, perServer, perClient, float64(f.seen().Microseconds())/1e3)
+				fig := nodesFigure{s.name, n, perServer, perClient, float64(f.seen().Microseconds()) / 1e3}
+				fmt.Printf("%-16s %8d %26.0f %26.0f %20.0f\n", "", n, fig.StoreUs, fig.NodeUs, fig.SeenMs)
+				all = append(all, fig)
 			}
 			f.stop()
 		})
 	}
+	if *out != "" {
+		keep(t, strings.TrimSuffix(*out, ".json")+"-nodes.json", all)
+	}
+}
+
+// nodesFigure is what so many nodes cost, each of them and for each second, and how
+// long it took until all had seen a publish.
+type nodesFigure struct {
+	Store                   string
+	Nodes                   int
+	StoreUs, NodeUs, SeenMs float64
 }
 
 // cpuOf returns the CPU time that processes have taken.
