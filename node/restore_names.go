@@ -70,7 +70,8 @@ func (o *offering) run(ctx context.Context) error {
 // offer offers what was not offered yet. Directories that others have to bring
 // back may be there when it is called again.
 func (o *offering) offer(ctx context.Context) error {
-	// The second pass finds what others moved while the first was under way.
+	// The second pass finds what others moved while the first was under way, and
+	// one more what they brought back after it.
 	for pass := 0; ; pass++ {
 		o.placed, o.again = map[meta.InodeID]meta.InodeID{}, false
 		if err := o.pass(ctx); err != nil {
@@ -81,12 +82,16 @@ func (o *offering) offer(ctx context.Context) error {
 			same = same && o.before[d] == to
 		}
 		o.before = o.placed
-		if same || pass == offerPasses {
+		if !same && pass < offerPasses {
+			continue
+		}
+		late, err := o.unplaced(ctx)
+		if err != nil {
+			return err
+		}
+		if !late || pass >= offerPasses {
 			break
 		}
-	}
-	if err := o.unplaced(ctx); err != nil {
-		return err
 	}
 	o.count.Waiting = len(o.waits)
 	return o.tidy(ctx)
@@ -259,29 +264,34 @@ func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
 // unplaced offers names in directories that have no place here, but which others
 // have brought back: those that lost the name they are known under here. Names
 // that are missing there would count as removed, and removed ones would be back.
-// Those that are not there wait, whatever became of their parent.
-func (o *offering) unplaced(ctx context.Context) error {
+// Those that are not there wait, whatever became of their parent. late: some had
+// no place a moment ago, so that what is below them was not offered yet.
+func (o *offering) unplaced(ctx context.Context) (late bool, err error) {
 	var ids []meta.InodeID
 	for id, d := range o.dirs {
 		if o.placed[id] == 0 && d.Names {
 			ids = append(ids, id)
 		}
 	}
-	return o.each(ctx, ids, func(ctx context.Context, id meta.InodeID) error {
+	err = o.each(ctx, ids, func(ctx context.Context, id meta.InodeID) error {
 		_, err := o.r.catalog.Dir(ctx, id)
 		if err == nil {
 			err = o.allNames(ctx, id, id)
 		}
-		if !errors.Is(err, meta.ErrNotFound) {
+		if err != nil && !errors.Is(err, meta.ErrNotFound) {
 			return err
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if !slices.Contains(o.waits, id) {
+		switch {
+		case err == nil:
+			late = true
+		case !slices.Contains(o.waits, id):
 			o.waits = append(o.waits, id)
 		}
 		return nil
 	})
+	return late, err
 }
 
 // allNames offers what the journal holds of directory id into directory to.

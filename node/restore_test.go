@@ -368,6 +368,61 @@ func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 	require.Equal(t, want, treeOf(t, a.c))
 }
 
+// meanwhile is a store in which something happens before one of the reads.
+type meanwhile struct {
+	meta.Slots
+	reads *int64 // until then
+	then  func()
+}
+
+func (m meanwhile) Get(ctx context.Context, keys ...meta.Key) ([]meta.Record, error) {
+	if *m.reads--; *m.reads == 0 {
+		m.then()
+	}
+	return m.Slots.Get(ctx, keys...)
+}
+
+// An empty directory is back in one that others moved, and so have to bring back,
+// at whatever moment of this node's own restoration they do.
+func TestDirectoriesComeBackAtAnyMoment(t *testing.T) { // N6
+	t.Parallel()
+	for at := int64(1); ; at++ {
+		s := memory.New()
+		info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+		require.NoError(t, err)
+		a, d := newMember(t, t.TempDir()), newMember(t, t.TempDir())
+		a.on(s.Another(), info)
+		d.on(s.Another(), info)
+		x, err := a.c.Mkdir(t.Context(), meta.RootDir, "x", meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		to, err := d.c.Mkdir(t.Context(), meta.RootDir, "to", meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		_, err = d.c.Rename(t.Context(), meta.Place{Dir: meta.RootDir, Name: "x"}, meta.Place{Dir: to.Inode, Name: "y"}, meta.RenameOptions{})
+		require.NoError(t, err)
+		_, err = a.c.Mkdir(t.Context(), x.Inode, "empty", meta.Attrs{Mode: 0o755})
+		require.NoError(t, err)
+		require.NoError(t, a.j.Flush())
+		require.NoError(t, a.r.compareName(t.Context(), meta.Place{Dir: meta.RootDir, Name: "x"}))
+		want := treeOf(t, a.c)
+
+		s = memory.New()
+		left := at
+		a.on(meanwhile{s.Another(), &left, func() {
+			d.on(s.Another(), info)
+			require.NoError(t, d.r.enter(t.Context(), false))
+			require.NoError(t, newOffering(d.r).run(t.Context()))
+		}}, info)
+		require.NoError(t, a.r.enter(t.Context(), false))
+		require.NoError(t, a.attempt(t.Context(), 0))
+		if left > 0 { // that was after the end
+			return
+		}
+		a.c.Release()
+		require.NoError(t, a.r.offerLate(t.Context()))
+		require.Equal(t, want, treeOf(t, a.c), "the other one's names come back before read %d", at)
+	}
+}
+
 // A journal follows what others do to its names.
 func TestTheJournalFollows(t *testing.T) { // N6
 	t.Parallel()
