@@ -263,7 +263,17 @@ func (r *oracleRun) recover(n *oracleNode, s oracle.Step) oracle.Result {
 		Files []struct{ ID, Path, State string }
 	}
 	n.waitReleased() // what failed at close is left then
-	n.json(&list, "recover")
+	for range 20 {
+		n.json(&list, "recover")
+		unknown, here := false, false // of the paths
+		for _, f := range list.Files {
+			unknown, here = unknown || strings.HasPrefix(f.Path, "?"), here || f.Path == s.Path
+		}
+		if here || !unknown {
+			break
+		}
+		time.Sleep(250 * time.Millisecond) // a store that is just back does not answer yet, or the directory is gone
+	}
 	result := oracle.Nothing
 	for _, f := range list.Files {
 		if f.Path != s.Path {
