@@ -11,8 +11,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PYTHON      := build/venv/bin/python
 
-# What tests need, with a virtual machine that has RDMA devices: its kernel is
-# built once, which takes two processors ten minutes.
+# What tests in a virtual machine with RDMA devices need: its kernel is built once,
+# which takes two processors five minutes.
 define READY
 @tools/setup.sh test
 @tools/setup.sh test-rdma
@@ -25,19 +25,19 @@ build: ## bin/p2pfs, with RDMA where libibverbs-dev and librdmacm-dev are instal
 	@tools/setup.sh build
 	go build -tags "$$(tools/tags.sh)" -o bin/p2pfs ./cmd/p2pfs
 
-test: ## unit tests with the race detector, real processes on real FUSE, then on real verbs; half an hour
-	$(READY)
+test: ## unit tests with the race detector, then real processes on real FUSE; twenty minutes
+	@tools/setup.sh test
 	tools/test.sh
 
-test-long: ## what make test leaves out: kill storms, outages at full length, big trees; an hour and a half
-	$(READY)
+test-long: ## what make test leaves out: kill storms, outages at full length, big trees; an hour
+	@tools/setup.sh test
 	tools/test.sh long
 
-test-rdma: ## that part of make test: RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
+test-rdma: ## RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
 	$(READY)
 	tools/test.sh rdma
 
-test-rdma-long: ## that part of make test-long: nodes are killed in the middle of READs 200 times
+test-rdma-long: ## what make test-rdma leaves out: 200 rounds of killing nodes in the middle of READs
 	$(READY)
 	tools/test.sh rdma-long
 

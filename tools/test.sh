@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the tests. Without an argument: all that a change must pass. "long":
-# what takes longer. "rdma" and "rdma-long": of each, what needs RDMA devices, in
-# a guest that has them.
+# what takes longer. "rdma": what needs RDMA devices, in a guest that has them;
+# "rdma-long": what of that takes longer.
 # "oracle": random steps; P2PFS_ORACLE_* say which. "race":
 # the integration tests against race-built daemons.
 set -euo pipefail
@@ -53,17 +53,13 @@ case ${1:-} in
 	units --again 2 || rc=$?
 	say 'real processes on real FUSE'
 	integration --again 2 -timeout 30m || rc=$?
-	rdma --again 2 || rc=$?
 	exit $rc
 	;;
 long)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
-	rc=0
-	integration -tags long -timeout 90m || rc=$?
-	rdma_long || rc=$?
-	exit $rc
+	integration -tags long -timeout 90m
 	;;
-rdma) rdma ;;
+rdma) rdma --again 2 ;;
 rdma-long) rdma_long ;;
 oracle)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
