@@ -82,9 +82,7 @@ class Report:
                 if not test and package not in {p for p, _ in self.failed}:
                     build = [line for line in lines if not line.startswith(("ok", "PASS", "?"))]
                     sys.stdout.write("".join(build))
-        if code:  # tests that did not come to their end: whoever ran them ended first
-            for (package, test), lines in self.output.items():
-                if test and (package, test) not in self.failed and (package, test) not in self.skipped:
+                elif test and (package, test) not in self.failed and (package, test) not in self.skipped:
                     say(f"\n=== {package} {test}, which did not end")
                     sys.stdout.write("".join(lines))
         for package, test in self.skipped:

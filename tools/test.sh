@@ -17,31 +17,6 @@ units() { # every package but the integration tests
 
 integration() { "${gotest[@]}" --each -count=1 -parallel 4 "$@" ./integration; }
 
-# A guest for each test of real processes: one for all of them came to its
-# host's limit of mappings.
-guest="$PWD/tools/guest --mem 3072 --timeout 2700 --"
-
-rdma() {
-	local rc=0 name names
-	say 'a guest with RDMA devices'
-	tools/guest -- ibv_devinfo -l || return
-	say 'RDMA transport'
-	"${gotest[@]}" --each "$@" -exec "$guest" -tags rdma -count=1 -timeout 40m ./rdma/verbs/... || rc=$?
-	say 'real processes on real verbs'
-	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs || return
-	names=$(go test -tags rdma -list '^TestRDMA' ./integration) || { printf '%s\n' "$names" && return 1; }
-	for name in $(grep '^Test' <<<"$names"); do
-		integration "$@" -exec "$guest" -tags rdma -timeout 40m -run "^$name\$" || rc=$?
-	done
-	return $rc
-}
-
-rdma_long() {
-	say 'real processes on real verbs, killed'
-	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs || return
-	integration -exec "${guest/2700/7200}" -tags rdma,long -timeout 125m -run '^TestRDMAKilled$'
-}
-
 say() { printf '== %s\n' "$*"; }
 export P2PFS_BIN=$PWD/build/p2pfs-test
 case ${1:-} in
@@ -59,8 +34,27 @@ long)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	integration -tags long -timeout 90m
 	;;
-rdma) rdma --again 2 ;;
-rdma-long) rdma_long ;;
+rdma)
+	rc=0
+	guest="$PWD/tools/guest --mem 3072 --timeout 2700 --"
+	say 'a guest with RDMA devices'
+	tools/guest -- ibv_devinfo -l
+	say 'RDMA transport'
+	"${gotest[@]}" --each -exec "$guest" -tags rdma -count=1 -timeout 40m ./rdma/verbs/... || rc=$?
+	say 'real processes on real verbs'
+	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs
+	names=$(go test -tags rdma -list '^TestRDMA' ./integration) || { printf '%s\n' "$names" && exit 1; }
+	names=$(grep '^Test' <<<"$names")
+	# A guest for each: one for all of them came to its host's limit of mappings.
+	for name in $names; do
+		integration -exec "$guest" -tags rdma -timeout 40m -run "^$name\$" || rc=$?
+	done
+	exit $rc
+	;;
+rdma-long)
+	go build -tags rdma -o "$P2PFS_BIN" ./cmd/p2pfs
+	integration -exec "$PWD/tools/guest --mem 3072 --timeout 7200 --" -tags rdma,long -timeout 125m -run '^TestRDMAKilled$'
+	;;
 oracle)
 	go build -o "$P2PFS_BIN" ./cmd/p2pfs
 	go test -count=1 -timeout 24h -run '^TestOracle$' -v ./integration

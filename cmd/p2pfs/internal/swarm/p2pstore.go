@@ -32,7 +32,7 @@ const redisPort = "6379"
 func missingOfP2PStore(ctx context.Context) string {
 	var missing []string
 	for _, module := range []string{"p2pstore", "mooncake", "redis", "numpy"} {
-		if exec.CommandContext(ctx, "python3", "-c", "import "+module).Run() != nil {
+		if !importable(ctx, module) {
 			missing = append(missing, "python3's module "+module)
 		}
 	}

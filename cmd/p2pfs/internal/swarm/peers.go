@@ -21,12 +21,16 @@ func (b *bench) comparePeers(ctx context.Context) error {
 	if err := b.comparePeer(ctx, p2pstore, b.viaP2PStore); err != nil {
 		return err
 	}
-	for _, other := range []string{"mooncake_p2p_store", "aria2c"} {
+	_, err = exec.LookPath("aria2c")
+	for _, p := range []struct {
+		name string
+		here bool
+	}{{"mooncake", importable(ctx, "mooncake")}, {"aria2", err == nil}} {
 		note := "not installed"
-		if _, err := exec.LookPath(other); err == nil {
+		if p.here {
 			note = "installed; not measured"
 		}
-		b.result.Peers = append(b.result.Peers, Peer{Name: other, Note: note})
+		b.result.Peers = append(b.result.Peers, Peer{Name: p.name, Note: note})
 	}
 	return nil
 }
@@ -58,4 +62,9 @@ func (b *bench) comparePeer(ctx context.Context, p Peer, bring func(context.Cont
 	}
 	p.SlowestSeconds, p.MedianSeconds = slowest(seconds), median(seconds)
 	return nil
+}
+
+// importable reports whether Python finds a module.
+func importable(ctx context.Context, module string) bool {
+	return exec.CommandContext(ctx, "python3", "-c", "import "+module).Run() == nil
 }
