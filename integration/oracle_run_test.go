@@ -326,10 +326,15 @@ func (r *oracleRun) glance(s oracle.Step, result oracle.Result) error {
 }
 
 // outlived says of a stat that was old for too long whether time heals it, and
-// what the daemon knows.
+// what its daemon and those of the other nodes know.
 func (r *oracleRun) outlived(e *oracle.Entry, path string, at oracle.Node) string {
 	n := r.nodes[at]
 	said := "the daemon says " + n.p2pfs("stat", n.path(path), "--json").String() + "\nand of itself " + n.p2pfs("status", "--json").String()
+	for _, other := range r.nodes {
+		if other != n {
+			said += "\n" + other.name + " says " + other.p2pfs("stat", other.path(path), "--json").String()
+		}
+	}
 	for began := time.Now(); time.Since(began) < quietBound; time.Sleep(10 * time.Millisecond) {
 		if oracle.At(e, n.agent.ask(agentRequest{Look: path}).wait().Names[path]) == "" {
 			return fmt.Sprintf("it is right %v later; %s", time.Since(began), said)

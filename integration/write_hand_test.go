@@ -107,9 +107,16 @@ func soonText(t testing.TB, want, path string) {
 // gives is for the caller to judge.
 func readBack(t testing.TB, path string) string {
 	t.Helper()
+	return oncePossible(t, "cat", path)
+}
+
+// oncePossible is what a command says as soon as what it reads is no longer
+// refused with EIO.
+func oncePossible(t testing.TB, command ...string) string {
+	t.Helper()
 	var r result
-	eventually(t, commandLimit, path+" can be read again", func() bool {
-		if r = run(t, "cat", path); r.code != 0 {
+	eventually(t, commandLimit, strings.Join(command, " ")+" succeeds", func() bool {
+		if r = run(t, command[0], command[1:]...); r.code != 0 {
 			require.Contains(t, r.err, "Input/output error")
 		}
 		return r.code == 0

@@ -97,7 +97,10 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 		next, r := w.written(s, s.Node)
 		all := m.farWrite(s, w, next, r)
 		if r == Done && (s.Do == Append || s.Do == Patch || s.Do == Truncate) && !m.Readable(s.Node, s.Path) {
-			all = append(all, outcome{w, EIO}) // of what stays, bytes may be out of reach (R3)
+			// Of what stays, bytes may be out of reach (R3): when it is written, or
+			// when it is published.
+			e := next.names[s.Path]
+			all = append(all, outcome{w, EIO}, outcome{w.leave(s.Node, s.Path, Left{Data: e.Data, Mode: e.Mode, Lacks: true}), EIO + AtClose})
 		}
 		return all
 	case Torn:
@@ -157,8 +160,8 @@ func (m *Model) farWrite(s Step, w, next *World, r Result) []outcome {
 	e := next.names[s.Path]
 	return []outcome{
 		{w, EIO}, // of open
-		{w.leave(s.Node, s.Path, Left{e.Data, e.Mode, false}), EIO + AtClose},
-		{next.leave(s.Node, s.Path, Left{e.Data, e.Mode, true}), EIO + AtClose},
+		{w.leave(s.Node, s.Path, Left{Data: e.Data, Mode: e.Mode}), EIO + AtClose},
+		{next.leave(s.Node, s.Path, Left{Data: e.Data, Mode: e.Mode, Maybe: true}), EIO + AtClose},
 	}
 }
 
@@ -170,7 +173,7 @@ func (m *Model) torn(w *World, s Step) []outcome {
 		return []outcome{{w, r}, {w, Broken}}
 	}
 	e := next.names[s.Path]
-	l := Left{e.Data, e.Mode, true}
+	l := Left{Data: e.Data, Mode: e.Mode, Maybe: true}
 	return []outcome{{next, Done}, {w.leave(s.Node, s.Path, l), Broken}, {next.leave(s.Node, s.Path, l), Broken}}
 }
 
@@ -198,13 +201,16 @@ func (w *World) recovered(s Step) []outcome {
 		return all
 	}
 	all = append(all, outcome{gone, Done})
+	if s.Mode == 1 && l.Lacks {
+		all = append(all, outcome{w, Refused})
+	}
 	if s.Mode == 1 {
 		published := gone.with(s.Path, &Entry{
 			Kind: File, Mode: l.Mode, Data: l.Data,
 			Keepers: 1 << s.Node, Whole: 1 << s.Node, None: All.Without(s.Node),
 		})
 		if !l.Maybe {
-			all = all[:0]
+			all = slices.DeleteFunc(all, func(o outcome) bool { return o.result == Done })
 		}
 		all = append(all, outcome{published, Done})
 	}

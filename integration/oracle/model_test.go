@@ -198,3 +198,30 @@ func TestStepsAreReadBack(t *testing.T) {
 	_, err := ParseStep(`{"do":"publish","node":"x"}`)
 	require.Error(t, err)
 }
+
+// What close could not publish for want of bytes of before waits, and can be
+// published once they are there.
+func TestBytesOutOfReachAreMissedWhenTheyAreWrittenOrPublished(t *testing.T) {
+	t.Parallel()
+	for _, s := range []Step{{Do: Append, Node: 1, Path: "f", Size: 3}, {Do: Patch, Node: 1, Path: "f", Size: 3, Off: 2}, {Do: Truncate, Node: 1, Path: "f", Size: 4}} {
+		for _, r := range []Result{Done, EIO, EIO + AtClose} {
+			m := NewModel()
+			for _, before := range []Step{{Do: Publish, Path: "f", Size: 10}, {Do: Kill}} {
+				require.NoError(t, m.Take(before, Done), "%s", before)
+			}
+			require.NoError(t, m.Take(s, r), "%s", s)
+			if r != EIO+AtClose {
+				require.Empty(t, m.Leftovers(1))
+				continue
+			}
+			recover := Step{Do: Recover, Node: 1, Path: "f", Mode: 1}
+			require.Equal(t, []string{"f"}, m.Leftovers(1))
+			require.NoError(t, m.Take(recover, Refused))
+			require.NoError(t, m.Take(recover, Done))
+			require.Empty(t, m.Leftovers(1))
+			e, sure := m.Certain("f")
+			require.True(t, sure)
+			require.True(t, e.Keepers.Has(1))
+		}
+	}
+}

@@ -36,6 +36,7 @@ type Left struct {
 	Data  *Data
 	Mode  uint32
 	Maybe bool // it may have been lost, or published after all
+	Lacks bool // some of it is bytes of before, and was out of reach
 }
 
 // World is one state that the cluster may be in.
@@ -119,7 +120,7 @@ func (w *World) key() string {
 	}
 	for n, l := range w.left {
 		for _, p := range slices.Sorted(maps.Keys(l)) {
-			fmt.Fprintf(&b, "left %d %s %p %o %v\n", n, p, l[p].Data, l[p].Mode, l[p].Maybe)
+			fmt.Fprintf(&b, "left %d %s %p %o %v %v\n", n, p, l[p].Data, l[p].Mode, l[p].Maybe, l[p].Lacks)
 		}
 	}
 	return b.String()
