@@ -48,6 +48,12 @@ func (a *Area) renameOnce(ctx context.Context, from, to meta.Place, noReplace bo
 		over = nil
 	}
 	if f != nil && f.never() { // it may be published here
+		if !a.useAt(f, from) {
+			return meta.Entry{}, errMoved
+		}
+		// Whoever wrote it may have closed it a moment ago: what the last Close does
+		// with it is for when it has the one name or the other.
+		defer f.Close()
 		f.pub.Lock()
 		defer f.pub.Unlock()
 	}

@@ -29,9 +29,7 @@ func (a *Area) renameLocal(ctx context.Context, f *file, to meta.Place, over *fi
 	if over != nil {
 		over.unname()
 	}
-	e := f.Entry()
-	a.leave(f)
-	return e, nil
+	return f.Entry(), nil
 }
 
 // target returns what the store has under a name that a file is to get; nil:
@@ -132,17 +130,4 @@ func (f *file) replacesNothing() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.entry, f.hides = nil, 0
-}
-
-// leave takes a file that was published without being open out of the tables.
-func (a *Area) leave(f *file) {
-	a.mu.Lock()
-	out := f.refs == 0 && !f.never() && (a.files[f.id] == f || f.outdated.Load())
-	if out {
-		a.dropLocked(f)
-	}
-	a.mu.Unlock()
-	if out {
-		f.release()
-	}
 }

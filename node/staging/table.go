@@ -54,6 +54,18 @@ func (a *Area) Find(dir meta.InodeID, e meta.Entry) (fs.WriteFile, bool) {
 	return nil, false
 }
 
+// useAt counts one use more of a file that has a name here; Close ends it. It
+// returns false if it has that name no more.
+func (a *Area) useAt(f *file, at meta.Place) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.names[at.Dir][at.Name] != f || f.removed || f.broken {
+		return false
+	}
+	f.refs++
+	return true
+}
+
 // use returns the file that an entry goes on as here, with one use more; nil:
 // there is none.
 func (a *Area) use(dir meta.InodeID, e meta.Entry) *file {
