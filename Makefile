@@ -25,19 +25,19 @@ build: ## bin/p2pfs, with RDMA where libibverbs-dev and librdmacm-dev are instal
 	@tools/setup.sh build
 	go build -tags "$$(tools/tags.sh)" -o bin/p2pfs ./cmd/p2pfs
 
-test: ## unit tests with the race detector, then real processes on real FUSE; twenty minutes
-	@tools/setup.sh test
+test: ## unit tests with the race detector, real processes on real FUSE, then on real verbs; half an hour
+	$(READY)
 	tools/test.sh
 
-test-long: ## what make test leaves out: kill storms, outages at full length, big trees; an hour
-	@tools/setup.sh test
+test-long: ## what make test leaves out: kill storms, outages at full length, big trees; an hour and a half
+	$(READY)
 	tools/test.sh long
 
-test-rdma: ## RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
+test-rdma: ## that part of make test: RDMA on real verbs, in a virtual machine with soft-RoCE devices (tools/guest)
 	$(READY)
 	tools/test.sh rdma
 
-test-rdma-long: ## what make test-rdma leaves out: 200 rounds of killing nodes in the middle of READs
+test-rdma-long: ## that part of make test-long: nodes are killed in the middle of READs 200 times
 	$(READY)
 	tools/test.sh rdma-long
 
