@@ -99,7 +99,9 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 		if r == Done && (s.Do == Append || s.Do == Patch || s.Do == Truncate) && !m.Readable(s.Node, s.Path) {
 			// Of what stays, bytes may be out of reach (R3): when it is written, or
 			// when it is published.
+			// It asked for them: they may come later.
 			e := next.names[s.Path]
+			w := w.asked(s.Node, s.Path)
 			all = append(all, outcome{w, EIO}, outcome{w.leave(s.Node, s.Path, Left{Data: e.Data, Mode: e.Mode, Lacks: true}), EIO + AtClose})
 		}
 		return all

@@ -265,12 +265,19 @@ func (m *Model) learned(w *World, views []View) *World {
 // Read tells the model that a node has read some of a file, or tried to.
 func (m *Model) Read(n Node, path string) {
 	for i, w := range m.worlds {
-		if e := w.names[path]; e != nil && e.None.Has(n) {
-			next := *e
-			next.None = e.None.Without(n)
-			m.worlds[i] = w.with(path, &next)
-		}
+		m.worlds[i] = w.asked(n, path)
 	}
+}
+
+// asked is the world in which a node may hold some of a file, which it asked for.
+func (w *World) asked(n Node, path string) *World {
+	e := w.names[path]
+	if e == nil || !e.None.Has(n) {
+		return w
+	}
+	next := *e
+	next.None = e.None.Without(n)
+	return w.with(path, &next)
 }
 
 // kept is how many objects a node keeps.
