@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func perform(base string, s Step) error {
 	case Unlink:
 		return unix.Unlink(path)
 	case Rename:
-		return unix.Rename(path, filepath.Join(base, s.To))
+		return move(path, filepath.Join(base, s.To))
 	case Symlink:
 		return unix.Symlink(s.To, path)
 	case Chmod:
@@ -72,6 +73,21 @@ func perform(base string, s Step) error {
 		return nil
 	}
 	return errors.New("no program does " + string(s.Do))
+}
+
+// aliasBound is how long a kernel may take to hear that a directory was moved.
+const aliasBound = 5 * time.Second
+
+// move is rename(2), again while it says ESTALE: between two directories the kernel
+// holds what it needs to take in that the directory that is to be moved was moved by
+// another node a moment ago (__d_unalias).
+func move(from, to string) error {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		err := unix.Rename(from, to)
+		if !errors.Is(err, unix.ESTALE) || time.Since(began) > aliasBound {
+			return err
+		}
+	}
 }
 
 // piece is how much one write(2) brings.
