@@ -92,10 +92,12 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 	switch s.Do {
 	case Mkdir, Rmdir, Unlink, Rename, Symlink, Chmod, Utimens:
 		next, r := w.natural(s)
-		return m.far(s.Node, w, next, r)
+		_, known := m.seen[s.Node].natural(s)
+		return m.byWhatItKnew(s.Node, w, m.far(s.Node, w, next, r), known)
 	case Publish, Overwrite, Append, Patch, Truncate, Save:
 		next, r := w.written(s, s.Node)
-		all := m.farWrite(s, w, next, r)
+		_, known := m.seen[s.Node].written(s, s.Node)
+		all := m.byWhatItKnew(s.Node, w, m.farWrite(s, w, next, r), known)
 		if r == Done && (s.Do == Append || s.Do == Patch || s.Do == Truncate) && !m.Readable(s.Node, s.Path) {
 			// Of what stays, bytes may be out of reach (R3): when it is written, or
 			// when it is published.
@@ -141,6 +143,15 @@ func (m *Model) far(n Node, w, next *World, r Result) []outcome {
 		return []outcome{{w, r}, {w, EIO}}
 	}
 	return []outcome{{w, EIO}, {next, EIO}}
+}
+
+// byWhatItKnew adds what a node that is cut off may answer by what it showed last,
+// though others have changed it since (O1).
+func (m *Model) byWhatItKnew(n Node, w *World, all []outcome, known Result) []outcome {
+	if !m.Connected().Has(n) && known != Done {
+		all = append(all, outcome{w, known})
+	}
+	return all
 }
 
 // farCommand is far for a command, which has no errno.
