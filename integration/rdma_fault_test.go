@@ -80,8 +80,8 @@ func TestRDMASmallRegistrations(t *testing.T) {
 	}{
 		{"limit of 96 MiB", "288MiB", 4, 0, 0}, // half of what is left beside 96 MiB for fetched blocks
 		// Room for two: one that a late block wants is made again, and a block that
-		// finds both in use is not kept waiting: it goes over TCP, but most do not.
-		{"limit of 16 MiB", "64MiB", 13, 6, size / 2},
+		// finds both in use is not kept waiting.
+		{"limit of 16 MiB", "64MiB", 13, 6, size / 4},
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			c, a, b := rdmaPair(t, rdmaA+":0", rdmaB+":0", "--rdma-memory="+k.memory)

@@ -19,8 +19,8 @@ integration() { "${gotest[@]}" --each -count=1 -parallel 4 "$@" ./integration; }
 
 say() { printf '== %s\n' "$*"; }
 
-# A guest for each test of real processes: the kernel of one for all of them fills
-# with what they wrote.
+# A guest for each test of real processes: one for all of them came to its host's
+# limit of mappings.
 guest="$PWD/tools/guest --mem 3072 --timeout 2700 --"
 
 rdma() { # ... || rc=$? ends nothing by itself in here: each step says so

@@ -100,8 +100,7 @@ func (m *Model) outcomes(w *World, s Step) []outcome {
 		all := m.byWhatItKnew(s.Node, w, m.farWrite(s, w, next, r), known)
 		if r == Done && (s.Do == Append || s.Do == Patch || s.Do == Truncate) && !m.Readable(s.Node, s.Path) {
 			// Of what stays, bytes may be out of reach (R3): when it is written, or
-			// when it is published.
-			// It asked for them: they may come later.
+			// when it is published. It asked for them: they may come later.
 			e := next.names[s.Path]
 			w := w.asked(s.Node, s.Path)
 			all = append(all, outcome{w, EIO}, outcome{w.leave(s.Node, s.Path, Left{Data: e.Data, Mode: e.Mode, Lacks: true}), EIO + AtClose})
@@ -146,9 +145,9 @@ func (m *Model) far(n Node, w, next *World, r Result) []outcome {
 }
 
 // byWhatItKnew adds what a node that is cut off may answer by what it showed last,
-// though others have changed it since (O1).
+// though others have changed it since (O1): what it does not know is no answer (R3).
 func (m *Model) byWhatItKnew(n Node, w *World, all []outcome, known Result) []outcome {
-	if !m.Connected().Has(n) && known != Done {
+	if !m.Connected().Has(n) && known != Done && known != "ENOENT" {
 		all = append(all, outcome{w, known})
 	}
 	return all

@@ -225,3 +225,17 @@ func TestBytesOutOfReachAreMissedWhenTheyAreWrittenOrPublished(t *testing.T) {
 		}
 	}
 }
+
+// A node that is cut off goes by what it knew, and does not know what is not there.
+func TestWhoIsCutOffAnswersByWhatItKnew(t *testing.T) {
+	t.Parallel()
+	m := NewModel()
+	publish := Step{Do: Publish, Node: 1, Path: "f", Size: 9, Seed: 2}
+	require.NoError(t, m.Take(Step{Do: CutStore, Node: 1}, Done))
+	require.Error(t, m.Take(publish, "EEXIST"), "it never saw the name")
+	require.Error(t, m.Take(Step{Do: Unlink, Node: 1, Path: "g"}, "EEXIST"))
+	m.seen[1] = newWorld().with("f", &Entry{Kind: File, Data: made(publish)})
+	require.NoError(t, m.Take(publish, "EEXIST"))
+	require.Error(t, m.Take(publish, "ENOENT"))
+	require.Error(t, m.Take(Step{Do: Publish, Node: 1, Path: "d/f", Size: 1, Seed: 3}, "EEXIST"))
+}

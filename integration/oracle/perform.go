@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -75,19 +74,16 @@ func perform(base string, s Step) error {
 	return errors.New("no program does " + string(s.Do))
 }
 
-// aliasBound is how long a kernel may take to hear that a directory was moved.
-const aliasBound = 5 * time.Second
-
-// move is rename(2), again while it says ESTALE: between two directories the kernel
-// holds what it needs to take in that the directory that is to be moved was moved by
-// another node a moment ago (__d_unalias).
+// move is rename(2). Between two directories the kernel holds what it needs to take
+// in that the directory that is to be moved was moved by another node a moment ago
+// (__d_unalias), and says ESTALE: a look at the name takes it in, and one more try is due.
 func move(from, to string) error {
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		err := unix.Rename(from, to)
-		if !errors.Is(err, unix.ESTALE) || time.Since(began) > aliasBound {
-			return err
-		}
+	err := unix.Rename(from, to)
+	var st unix.Stat_t
+	if !errors.Is(err, unix.ESTALE) || filepath.Dir(from) == filepath.Dir(to) || unix.Lstat(from, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return err
 	}
+	return unix.Rename(from, to)
 }
 
 // piece is how much one write(2) brings.
