@@ -128,14 +128,18 @@ uml_memory() {
 }
 
 uml_boot() {
-	local out err status quiet=quiet dir
+	local out err status quiet=quiet dir cpu
 	dir=$(uml_memory)
 	[ -z "$verbose" ] || quiet=''
 	exec {out}>"$run/stdout" {err}>"$run/stderr" {status}>"$run/status"
+	# The kernel and its programs take turns on the guest's one processor. On two of
+	# this machine's each turn wakes one that sleeps, which takes longer than the
+	# turn where this machine is itself a guest.
+	cpu=$(taskset -cp $$)
 	# The C library of the kernel's own process registers a place for restartable
 	# sequences; processes of the guest start as copies of it without that place,
 	# and die of it.
-	TMPDIR=$dir GLIBC_TUNABLES=glibc.pthread.rseq=0 begin "$kernel/linux" "mem=${memory}M" \
+	TMPDIR=$dir GLIBC_TUNABLES=glibc.pthread.rseq=0 begin taskset -c "${cpu##*[ ,-]}" "$kernel/linux" "mem=${memory}M" \
 		root=/dev/root rootfstype=hostfs rootflags=/ ro "init=$tools/guest.d/init" "guest_run=$run" \
 		hostname=p2pfs-guest panic=-1 ${quiet:+"$quiet"} "uml_dir=$run" umid=uml \
 		con=null con0=null,fd:9 ssl=null "ssl1=null,fd:$out" "ssl2=null,fd:$err" "ssl3=null,fd:$status" \
