@@ -10,6 +10,7 @@ import (
 // into the store before it. It returns the directory that what was in it belongs
 // into: itself, under whatever name it lives on, or another one that was made
 // under its name in this epoch, by somebody who did not find it there.
+// A directory that has a later name elsewhere keeps it alone.
 // FateGone, FateOlder: the directory was removed, with all that was in it.
 // ErrNotFound: the parent is not there.
 func (c *Catalog) OfferDir(ctx context.Context, parent InodeID, o Offer, d DirInfo) (InodeID, Fate, error) {
@@ -59,8 +60,15 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 			return c.elsewhere(ctx, id, FateOlder)
 		}
 		made, err := c.makeSelf(ctx, id, d)
+		later := false
+		if err == nil && !made {
+			later, err = c.namedLater(ctx, info, id, Place{Dir: parent, Name: o.Name}, at)
+		}
 		if err != nil {
 			return 0, 0, err
+		}
+		if later { // with both names it could be below itself
+			return id, FateKnown, nil
 		}
 		conds := []If{{Field: self, Present: true}, unchanged(st.entry), unchanged(st.gone)}
 		_, err = c.raw.Apply(ctx, slot, conds, sets)
@@ -71,6 +79,39 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 			return id, FateTaken, err
 		}
 	}
+}
+
+// namedLater reports whether a directory has another name than the one at a place,
+// in the parent that its own record names, which it was given later than at.
+func (c *Catalog) namedLater(ctx context.Context, info *StoreInfo, id InodeID, but Place, at rank) (bool, error) {
+	d, err := c.Dir(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	next := ""
+	for first := true; first || next != ""; first = false {
+		p, err := c.raw.List(ctx, dirSlot(d.Parent), next, listPage)
+		if err != nil {
+			return false, err
+		}
+		for _, r := range p.Records {
+			if !isName(r.Field) || (Place{Dir: d.Parent, Name: r.Field}) == but {
+				continue
+			}
+			if there, err := c.dirIn(r); err != nil || there != id {
+				continue
+			}
+			o, err := info.originOf(r)
+			if err != nil || at.less(info.rank(o)) {
+				return err == nil, err
+			}
+		}
+		next = p.Next
+	}
+	return false, nil
 }
 
 // dirIn returns the directory that a record of an entry stands for, 0 if none.

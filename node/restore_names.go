@@ -38,6 +38,8 @@ type offering struct {
 	mu     sync.Mutex
 	placed map[meta.InodeID]meta.InodeID // where a directory's names belong; 0: it was removed
 	before map[meta.InodeID]meta.InodeID // placed, in the pass before
+	named  map[meta.InodeID]meta.InodeID // where its names were offered in this pass
+	own    map[meta.InodeID]bool         // whose own name was offered in this pass
 	again  bool                          // a directory went away under our hands
 	waits  []meta.InodeID                // directories that are not there, and may come
 	count  restoration
@@ -73,7 +75,7 @@ func (o *offering) offer(ctx context.Context) error {
 	// The second pass finds what others moved while the first was under way, and
 	// one more what they brought back after it.
 	for pass := 0; ; pass++ {
-		o.placed, o.again = map[meta.InodeID]meta.InodeID{}, false
+		o.placed, o.named, o.own, o.again = map[meta.InodeID]meta.InodeID{}, map[meta.InodeID]meta.InodeID{}, map[meta.InodeID]bool{}, false
 		if err := o.pass(ctx); err != nil {
 			return err
 		}
@@ -122,7 +124,10 @@ func (o *offering) pass(ctx context.Context) error {
 	return nil
 }
 
-// below offers what is below some directories that are placed.
+// below offers what is below some directories that are placed, the names of those
+// included that others have brought back elsewhere: what is known here of the ways
+// to directories may be out of date, and lead in a circle, and still the name of one
+// of them in another be the last that it was given.
 func (o *offering) below(ctx context.Context, level []meta.InodeID) error {
 	for len(level) > 0 {
 		var next []meta.InodeID
@@ -131,9 +136,13 @@ func (o *offering) below(ctx context.Context, level []meta.InodeID) error {
 				continue
 			}
 			for _, c := range o.children[d] {
-				if _, twice := o.placed[c]; !twice {
+				if o.own[c] {
+					continue
+				}
+				o.own[c] = true
+				next = append(next, c)
+				if _, there := o.placed[c]; !there {
 					o.placed[c] = 0
-					next = append(next, c)
 				}
 			}
 		}
@@ -233,19 +242,24 @@ func (o *offering) place(ctx context.Context, id meta.InodeID) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.placed[id], o.again = to, o.again || gone
+	if gone {
+		o.again = true
+		return nil
+	}
+	o.placed[id] = to
 	if fate == meta.FateTaken {
 		o.count.Dirs++
 	}
 	return nil
 }
 
-// dir offers the names of one directory, if they were not offered there in the
-// pass before.
+// dir offers the names of one directory, if they were not offered there in this
+// pass or the one before.
 func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
 	o.mu.Lock()
 	to := o.placed[id]
-	same := o.before[id] == to
+	same := o.before[id] == to || o.named[id] == to
+	o.named[id] = to
 	o.mu.Unlock()
 	if to == 0 || same || !o.dirs[id].Names {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,6 +118,7 @@ func treeOf(t *testing.T, c *meta.Catalog) []string {
 	var out []string
 	var walk func(prefix string, dir meta.InodeID)
 	walk = func(prefix string, dir meta.InodeID) {
+		require.Less(t, strings.Count(prefix, "/"), 20, "%s: directories go in a circle", prefix)
 		_, err := c.List(t.Context(), dir, func(page []meta.Entry) error {
 			for _, e := range page {
 				out = append(out, fmt.Sprintf("%s%s %v %s", prefix, e.Name, e.Kind, e.Object.ID.Short()))
@@ -335,11 +337,6 @@ func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 	for _, m := range []*member{a, c, d} {
 		m.on(s.Another(), info)
 	}
-	mkdir := func(m *member, in meta.InodeID, name string) meta.InodeID {
-		e, err := m.c.Mkdir(t.Context(), in, name, meta.Attrs{Mode: 0o755})
-		require.NoError(t, err)
-		return e.Inode
-	}
 	from, to := mkdir(c, meta.RootDir, "from"), mkdir(d, meta.RootDir, "to")
 	x := mkdir(c, from, "x")
 	_, err = c.c.Link(t.Context(), x, metatest.File("removed", 5))
@@ -351,8 +348,7 @@ func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 	require.NoError(t, err)
 	require.NoError(t, a.j.Flush())
 	require.NoError(t, a.r.findWay(t.Context(), x))
-	_, err = d.c.Rename(t.Context(), meta.Place{Dir: from, Name: "x"}, meta.Place{Dir: to, Name: "x"}, meta.RenameOptions{})
-	require.NoError(t, err)
+	move(d, from, "x", to, "x")
 	_, err = a.c.Rmdir(t.Context(), meta.RootDir, "from")
 	require.NoError(t, err)
 	want := treeOf(t, a.c)
@@ -371,56 +367,92 @@ func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 // meanwhile is a store in which something happens before one of the reads.
 type meanwhile struct {
 	meta.Slots
-	reads *int64 // until then
+	reads *atomic.Int64 // until then
 	then  func()
 }
 
 func (m meanwhile) Get(ctx context.Context, keys ...meta.Key) ([]meta.Record, error) {
-	if *m.reads--; *m.reads == 0 {
+	if m.reads.Add(-1) == 0 {
 		m.then()
 	}
 	return m.Slots.Get(ctx, keys...)
 }
 
 // An empty directory is back in one that others moved, and so have to bring back,
-// at whatever moment of this node's own restoration they do.
+// at whatever moment of this node's own restoration they do: a is this node, d the
+// other.
 func TestDirectoriesComeBackAtAnyMoment(t *testing.T) { // N6
 	t.Parallel()
-	for at := int64(1); ; at++ {
-		s := memory.New()
-		info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
-		require.NoError(t, err)
-		a, d := newMember(t, t.TempDir()), newMember(t, t.TempDir())
-		a.on(s.Another(), info)
-		d.on(s.Another(), info)
-		x, err := a.c.Mkdir(t.Context(), meta.RootDir, "x", meta.Attrs{Mode: 0o755})
-		require.NoError(t, err)
-		to, err := d.c.Mkdir(t.Context(), meta.RootDir, "to", meta.Attrs{Mode: 0o755})
-		require.NoError(t, err)
-		_, err = d.c.Rename(t.Context(), meta.Place{Dir: meta.RootDir, Name: "x"}, meta.Place{Dir: to.Inode, Name: "y"}, meta.RenameOptions{})
-		require.NoError(t, err)
-		_, err = a.c.Mkdir(t.Context(), x.Inode, "empty", meta.Attrs{Mode: 0o755})
-		require.NoError(t, err)
-		require.NoError(t, a.j.Flush())
-		require.NoError(t, a.r.compareName(t.Context(), meta.Place{Dir: meta.RootDir, Name: "x"}))
-		want := treeOf(t, a.c)
-
-		s = memory.New()
-		left := at
-		a.on(meanwhile{s.Another(), &left, func() {
-			d.on(s.Another(), info)
-			require.NoError(t, d.r.enter(t.Context(), false))
-			require.NoError(t, newOffering(d.r).run(t.Context()))
-		}}, info)
-		require.NoError(t, a.r.enter(t.Context(), false))
-		require.NoError(t, a.attempt(t.Context(), 0))
-		if left > 0 { // that was after the end
-			return
-		}
-		a.c.Release()
-		require.NoError(t, a.r.offerLate(t.Context()))
-		require.Equal(t, want, treeOf(t, a.c), "the other one's names come back before read %d", at)
+	for what, scene := range map[string]func(*testing.T, *member, *member){
+		"one that moved": func(t *testing.T, a, d *member) {
+			x, to := mkdir(a, meta.RootDir, "x"), mkdir(d, meta.RootDir, "to")
+			move(d, meta.RootDir, "x", to, "y")
+			mkdir(a, x, "empty")
+			require.NoError(t, a.j.Flush())
+			require.NoError(t, a.r.compareName(t.Context(), meta.Place{Dir: meta.RootDir, Name: "x"}))
+		},
+		// x goes to p, which a still knows below x.
+		"one that is known below itself": func(t *testing.T, a, d *member) {
+			q := mkdir(d, meta.RootDir, "q")
+			x := mkdir(d, q, "x")
+			y := mkdir(d, x, "y")
+			p := mkdir(d, y, "p")
+			mkdir(a, p, "empty")
+			require.NoError(t, a.j.Flush())
+			require.NoError(t, a.r.findWay(t.Context(), p))
+			move(d, y, "p", meta.RootDir, "p")
+			move(a, q, "x", p, "x")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for at := int64(1); comeBack(t, at, scene); at++ {
+			}
+		})
 	}
+}
+
+// comeBack has a scene lost, and the other node bring back what it knows before a
+// read of this one; false if that comes after the last.
+func comeBack(t *testing.T, at int64, scene func(t *testing.T, a, d *member)) bool {
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	a, d := newMember(t, t.TempDir()), newMember(t, t.TempDir())
+	a.on(s.Another(), info)
+	d.on(s.Another(), info)
+	scene(t, a, d)
+	want := treeOf(t, a.c)
+
+	s = memory.New()
+	var left atomic.Int64
+	left.Store(at)
+	a.on(meanwhile{s.Another(), &left, func() {
+		d.on(s.Another(), info)
+		require.NoError(t, d.r.enter(t.Context(), false))
+		require.NoError(t, newOffering(d.r).run(t.Context()))
+	}}, info)
+	require.NoError(t, a.r.enter(t.Context(), false))
+	require.NoError(t, a.attempt(t.Context(), 0))
+	if left.Load() > 0 { // that was after the end
+		return false
+	}
+	a.c.Release()
+	require.NoError(t, a.r.offerLate(t.Context()))
+	require.Equal(t, want, treeOf(t, a.c), "the other one's names come back before read %d", at)
+	return true
+}
+
+// mkdir makes a directory on a member, move moves one.
+func mkdir(m *member, in meta.InodeID, name string) meta.InodeID {
+	e, err := m.c.Mkdir(m.t.Context(), in, name, meta.Attrs{Mode: 0o755})
+	require.NoError(m.t, err)
+	return e.Inode
+}
+
+func move(m *member, from meta.InodeID, name string, to meta.InodeID, as string) {
+	_, err := m.c.Rename(m.t.Context(), meta.Place{Dir: from, Name: name}, meta.Place{Dir: to, Name: as}, meta.RenameOptions{})
+	require.NoError(m.t, err)
 }
 
 // A journal follows what others do to its names.
