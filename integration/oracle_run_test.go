@@ -355,8 +355,31 @@ func (r *oracleRun) report(seed uint64, err error) {
 	if werr := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); werr != nil {
 		where = werr.Error()
 	}
-	r.failed = fmt.Sprintf("seed %d, step %d: %s\n%v\nthe last command said: %s\nthe steps: %s", seed, len(r.steps), r.steps[len(r.steps)-1], err, r.said, where)
+	r.failed = fmt.Sprintf("seed %d, step %d: %s\n%v\nthe last command said: %s\nthe steps: %s\n%s",
+		seed, len(r.steps), r.steps[len(r.steps)-1], err, r.said, where, r.keepJournals(strings.TrimSuffix(file, ".steps")))
 	r.t.Fatalf("the steps:\n%s", strings.Join(lines, "\n"))
+}
+
+// keepJournals copies what the nodes know of names into a directory, and says so.
+func (r *oracleRun) keepJournals(dir string) string {
+	r.t.Helper()
+	for _, n := range r.nodes {
+		to := filepath.Join(dir, n.name)
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err.Error()
+		}
+		files, _ := filepath.Glob(filepath.Join(n.cache, "journal*"))
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(to, filepath.Base(f)), b, 0o644)
+			}
+			if err != nil {
+				return err.Error()
+			}
+		}
+	}
+	return "the nodes' journals of names: " + strings.TrimPrefix(dir, "../")
 }
 
 // envNumber is a number from the environment.
