@@ -169,7 +169,7 @@ func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		return nil, &dialError{addr: addr, err: err, timeout: c.cfg.DialTimeout}
 	}
 	c.cfg.Limit.throttle(conn)
-	kept, n := c.conns.add(spare(conn))
+	kept, n := c.conns.add(conn)
 	c.cfg.Log.Debug("connected to a peer", "addr", addr, "connections", n)
 	return kept, nil
 }

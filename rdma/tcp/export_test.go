@@ -6,9 +6,3 @@ func Leftovers(c *Client) int {
 	defer c.gates.mu.Unlock()
 	return c.conns.len() + len(c.gates.byAddr)
 }
-
-// WakeAt is how many bytes are worth waking for; Spare returns a connection that
-// wakes its reader for so many.
-const WakeAt = wakeAt
-
-var Spare = spare
