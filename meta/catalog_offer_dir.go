@@ -60,15 +60,14 @@ func (c *Catalog) offerDir(ctx context.Context, parent InodeID, o Offer, d DirIn
 			return c.elsewhere(ctx, id, FateOlder)
 		}
 		made, err := c.makeSelf(ctx, id, d)
-		later := false
-		if err == nil && !made {
-			later, err = c.namedLater(ctx, info, id, Place{Dir: parent, Name: o.Name}, at)
-		}
 		if err != nil {
 			return 0, 0, err
 		}
-		if later { // with both names it could be below itself
-			return id, FateKnown, nil
+		if !made {
+			later, err := c.namedLater(ctx, info, id, Place{Dir: parent, Name: o.Name}, at)
+			if err != nil || later { // with both names it could be below itself
+				return id, FateKnown, err
+			}
 		}
 		conds := []If{{Field: self, Present: true}, unchanged(st.entry), unchanged(st.gone)}
 		_, err = c.raw.Apply(ctx, slot, conds, sets)

@@ -38,7 +38,6 @@ type offering struct {
 	mu     sync.Mutex
 	placed map[meta.InodeID]meta.InodeID // where a directory's names belong; 0: it was removed
 	before map[meta.InodeID]meta.InodeID // placed, in the pass before
-	named  map[meta.InodeID]meta.InodeID // where its names were offered in this pass
 	own    map[meta.InodeID]bool         // whose own name was offered in this pass
 	again  bool                          // a directory went away under our hands
 	waits  []meta.InodeID                // directories that are not there, and may come
@@ -75,7 +74,7 @@ func (o *offering) offer(ctx context.Context) error {
 	// The second pass finds what others moved while the first was under way, and
 	// one more what they brought back after it.
 	for pass := 0; ; pass++ {
-		o.placed, o.named, o.own, o.again = map[meta.InodeID]meta.InodeID{}, map[meta.InodeID]meta.InodeID{}, map[meta.InodeID]bool{}, false
+		o.placed, o.own, o.again = map[meta.InodeID]meta.InodeID{}, map[meta.InodeID]bool{}, false
 		if err := o.pass(ctx); err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func (o *offering) pass(ctx context.Context) error {
 // of them in another be the last that it was given.
 func (o *offering) below(ctx context.Context, level []meta.InodeID) error {
 	for len(level) > 0 {
-		var next []meta.InodeID
+		var next, unseen []meta.InodeID
 		for _, d := range level {
 			if o.placed[d] == 0 {
 				continue
@@ -143,16 +142,17 @@ func (o *offering) below(ctx context.Context, level []meta.InodeID) error {
 				next = append(next, c)
 				if _, there := o.placed[c]; !there {
 					o.placed[c] = 0
+					unseen = append(unseen, c)
 				}
 			}
 		}
 		if err := o.each(ctx, next, o.place); err != nil {
 			return err
 		}
-		if err := o.each(ctx, next, o.dir); err != nil {
+		if err := o.each(ctx, unseen, o.dir); err != nil {
 			return err
 		}
-		level = next
+		level = unseen
 	}
 	return nil
 }
@@ -229,7 +229,8 @@ func (o *offering) each(ctx context.Context, dirs []meta.InodeID, fn func(contex
 	return errors.Join(g.Wait(), ctx.Err())
 }
 
-// place brings the name of one directory back into its parent.
+// place brings the name of one directory back into its parent. One that was found
+// elsewhere stays placed there, whatever becomes of its name.
 func (o *offering) place(ctx context.Context, id meta.InodeID) error {
 	d := o.dirs[id]
 	o.mu.Lock()
@@ -242,24 +243,22 @@ func (o *offering) place(ctx context.Context, id meta.InodeID) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if gone {
-		o.again = true
-		return nil
+	o.again = o.again || gone
+	if o.placed[id] == 0 {
+		o.placed[id] = to
 	}
-	o.placed[id] = to
 	if fate == meta.FateTaken {
 		o.count.Dirs++
 	}
 	return nil
 }
 
-// dir offers the names of one directory, if they were not offered there in this
-// pass or the one before.
+// dir offers the names of one directory, if they were not offered there in the
+// pass before.
 func (o *offering) dir(ctx context.Context, id meta.InodeID) error {
 	o.mu.Lock()
 	to := o.placed[id]
-	same := o.before[id] == to || o.named[id] == to
-	o.named[id] = to
+	same := o.before[id] == to
 	o.mu.Unlock()
 	if to == 0 || same || !o.dirs[id].Names {
 		return nil

@@ -133,8 +133,8 @@ uml_boot() {
 	[ -z "$verbose" ] || quiet=''
 	exec {out}>"$run/stdout" {err}>"$run/stderr" {status}>"$run/status"
 	# The kernel and its programs take turns on the guest's one processor. On two of
-	# this machine's each turn wakes one that sleeps, which takes longer than the
-	# turn where this machine is itself a guest.
+	# this machine's they are half as fast where those sleep between the turns: RDMA.md,
+	# Beside ib_read_bw.
 	cpu=$(taskset -cp $$)
 	# The C library of the kernel's own process registers a place for restartable
 	# sequences; processes of the guest start as copies of it without that place,
