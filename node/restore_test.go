@@ -67,6 +67,20 @@ func newMember(t *testing.T, dir string) *member {
 	return m
 }
 
+// newMembers returns members of a new cluster, and what they know of its store.
+func newMembers(t *testing.T, n int) ([]*member, meta.StoreInfo) {
+	s := memory.New()
+	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+	require.NoError(t, err)
+	var all []*member
+	for range n {
+		m := newMember(t, t.TempDir())
+		m.on(s.Another(), info)
+		all = append(all, m)
+	}
+	return all, info
+}
+
 func (m *member) open() {
 	var err error
 	m.j, err = journal.Open(m.dir, nil)
@@ -244,19 +258,13 @@ func TestRestore(t *testing.T) { // N6
 // directory again.
 func TestNamesWaitForTheDirectoriesOfOthers(t *testing.T) { // N6
 	t.Parallel()
-	s := memory.New()
-	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
-	require.NoError(t, err)
-	a, b := newMember(t, t.TempDir()), newMember(t, t.TempDir())
-	a.on(s.Another(), info)
-	b.on(s.Another(), info)
-	d, err := a.c.Mkdir(t.Context(), meta.RootDir, "d", meta.Attrs{Mode: 0o755})
-	require.NoError(t, err)
-	_, err = b.c.Link(t.Context(), d.Inode, metatest.File("f", 5))
+	all, info := newMembers(t, 2)
+	a, b := all[0], all[1]
+	_, err := b.c.Link(t.Context(), mkdir(a, meta.RootDir, "d"), metatest.File("f", 5))
 	require.NoError(t, err)
 	want := treeOf(t, a.c)
 
-	s = memory.New()
+	s := memory.New()
 	a.on(s.Another(), info)
 	b.on(s.Another(), info)
 	require.NoError(t, b.r.enter(t.Context(), false))
@@ -282,26 +290,15 @@ func TestMovedDirectoriesWaitForTheirNewParent(t *testing.T) { // N6
 	for _, late := range []string{"away", "away and restarted"} {
 		t.Run(late, func(t *testing.T) {
 			t.Parallel()
-			s := memory.New()
-			info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
+			all, info := newMembers(t, 3)
+			a, b, d := all[0], all[1], all[2]
+			to, from := mkdir(a, meta.RootDir, "to"), mkdir(b, meta.RootDir, "from")
+			_, err := d.c.Link(t.Context(), mkdir(b, from, "x"), metatest.File("in", 5))
 			require.NoError(t, err)
-			a, b, d := newMember(t, t.TempDir()), newMember(t, t.TempDir()), newMember(t, t.TempDir())
-			a.on(s.Another(), info)
-			b.on(s.Another(), info)
-			d.on(s.Another(), info)
-			to, err := a.c.Mkdir(t.Context(), meta.RootDir, "to", meta.Attrs{Mode: 0o755})
-			require.NoError(t, err)
-			from, err := b.c.Mkdir(t.Context(), meta.RootDir, "from", meta.Attrs{Mode: 0o755})
-			require.NoError(t, err)
-			x, err := b.c.Mkdir(t.Context(), from.Inode, "x", meta.Attrs{Mode: 0o755})
-			require.NoError(t, err)
-			_, err = d.c.Link(t.Context(), x.Inode, metatest.File("in", 5))
-			require.NoError(t, err)
-			_, err = d.c.Rename(t.Context(), meta.Place{Dir: from.Inode, Name: "x"}, meta.Place{Dir: to.Inode, Name: "y"}, meta.RenameOptions{})
-			require.NoError(t, err)
+			move(d, from, "x", to, "y")
 			want := treeOf(t, a.c)
 
-			s = memory.New()
+			s := memory.New()
 			for _, m := range []*member{b, d} {
 				m.on(s.Another(), info)
 				require.NoError(t, m.r.enter(t.Context(), false))
@@ -330,16 +327,11 @@ func TestMovedDirectoriesWaitForTheirNewParent(t *testing.T) { // N6
 // once others have brought the directory back, below it as well.
 func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 	t.Parallel()
-	s := memory.New()
-	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
-	require.NoError(t, err)
-	a, c, d := newMember(t, t.TempDir()), newMember(t, t.TempDir()), newMember(t, t.TempDir())
-	for _, m := range []*member{a, c, d} {
-		m.on(s.Another(), info)
-	}
+	all, info := newMembers(t, 3)
+	a, c, d := all[0], all[1], all[2]
 	from, to := mkdir(c, meta.RootDir, "from"), mkdir(d, meta.RootDir, "to")
 	x := mkdir(c, from, "x")
-	_, err = c.c.Link(t.Context(), x, metatest.File("removed", 5))
+	_, err := c.c.Link(t.Context(), x, metatest.File("removed", 5))
 	require.NoError(t, err)
 	_, _, err = a.c.Unlink(t.Context(), x, "removed", 0)
 	require.NoError(t, err)
@@ -353,7 +345,7 @@ func TestNamesWaitForDirectoriesThatWereMoved(t *testing.T) { // N6
 	require.NoError(t, err)
 	want := treeOf(t, a.c)
 
-	s = memory.New()
+	s := memory.New()
 	for _, m := range []*member{a, d, c} {
 		m.on(s.Another(), info)
 		require.NoError(t, m.r.enter(t.Context(), false))
@@ -415,16 +407,12 @@ func TestDirectoriesComeBackAtAnyMoment(t *testing.T) { // N6
 // comeBack has a scene lost, and the other node bring back what it knows before a
 // read of this one; false if that comes after the last.
 func comeBack(t *testing.T, at int64, scene func(t *testing.T, a, d *member)) bool {
-	s := memory.New()
-	info, err := meta.NewCatalog(s, meta.Options{}).Join(t.Context(), meta.JoinOptions{Create: true})
-	require.NoError(t, err)
-	a, d := newMember(t, t.TempDir()), newMember(t, t.TempDir())
-	a.on(s.Another(), info)
-	d.on(s.Another(), info)
+	all, info := newMembers(t, 2)
+	a, d := all[0], all[1]
 	scene(t, a, d)
 	want := treeOf(t, a.c)
 
-	s = memory.New()
+	s := memory.New()
 	var left atomic.Int64
 	left.Store(at)
 	a.on(meanwhile{s.Another(), &left, func() {
